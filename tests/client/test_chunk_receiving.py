@@ -123,3 +123,33 @@ def test_what_cannot_come_is_not_waited_for() -> None:
     assert partition.acknowledged == []
     partition.timers.advance(EXPIRE_MS)
     assert partition.acknowledged == entries(0)[:1]
+
+
+def test_who_stands_by_acknowledges_no_chunk_whatever_comes() -> None:
+    """5.3.7, 2.3.4.3: a read that crosses the change of the active consumer ends at the one that stands by now, while
+    the active one puts the message together."""
+    partition = Partition("failover")
+    partition.permits.attached()
+    partition.begin(0)
+    partition.chunks.stood_down(None)
+    partition.begin(0)
+    partition._receive(1, 1)  # It continues nothing here, and is old.
+    partition.timers.advance(10 * EXPIRE_MS)
+    partition._receive(2, 1)
+    assert partition.acknowledged == []
+    partition.chunks.took_over()
+    partition.timers.advance(EXPIRE_MS // 2)
+    assert partition.acknowledged == []
+    partition.timers.advance(EXPIRE_MS)
+    assert partition.acknowledged == entries(0)[:1]
+
+
+def test_who_takes_over_begins_a_message_anew() -> None:
+    """5.3.9 It has what came while it stood by a second time."""
+    partition = Partition("failover")
+    partition.chunks.stood_down(None)
+    partition.begin(0)
+    partition.chunks.took_over()
+    assert isinstance(partition.take(0).message_id, ChunkMessageId)
+    partition.timers.advance(10 * EXPIRE_MS)
+    assert partition.acknowledged == []

@@ -76,6 +76,7 @@ class ChunkReceiving:
         self._kept = 0
         self._awaited: Position | None = None
         self._coming: set[Position] = set()
+        self._stands_by = False
         self._gave_way: dict[Position, None] = {}
         """Where entries are in order: chunks of messages that had to make room and have not come again, in order."""
         self._timer: TimerHandle | None = None
@@ -98,7 +99,7 @@ class ChunkReceiving:
         if self._awaited is not None and chunk.position >= self._awaited:
             self._awaited = None
         outcome = self._assembly.receive(chunk.info, chunk.position, chunk.part, now_s, self._clock.now_ms())
-        if outcome.acks:
+        if outcome.acks and not self._stands_by:
             self._owner.acknowledge_chunks(outcome.acks)
         if outcome.awaits:
             logger.warning("consumer chunks dropped topic=%s first=%s", self._source.topic, outcome.awaits[0])
@@ -181,6 +182,23 @@ class ChunkReceiving:
             self._timer.cancel()
             self._timer = None
 
+    def stood_down(self, taken: MessageId | None) -> None:
+        """Another consumer of a Failover subscription gets everything that is not acknowledged. It may put together
+        what is incomplete here, so nothing is given up here before ``took_over``, nor of what still comes: a read that
+        crosses the change of the active consumer ends at the former one on Apache Pulsar."""
+        self.reattached(taken)
+        self._stands_by = True
+
+    def took_over(self) -> None:
+        """This consumer gets everything that is not acknowledged, from its first chunk."""
+        if not self._stands_by:
+            return
+        self._stands_by = False
+        self._orphans.clear()
+        now_s = self._clock.monotonic()
+        self._assembly.postpone(now_s)
+        self._arm(now_s)
+
     def rewound(self, taken: MessageId | None) -> None:
         """As ``reattached``, after a rewind: the application may acknowledge what it has. On Shared any consumer may
         get the messages."""
@@ -226,7 +244,7 @@ class ChunkReceiving:
             self._orphans.extend((now_s + self._expire_s, position) for position in positions)
 
     def _arm(self, now_s: float) -> None:
-        if self._timer is not None or not self._expire_s:
+        if self._timer is not None or not self._expire_s or self._stands_by:
             return
         due = [self._orphans[0][0]] if self._orphans else []
         oldest = self._assembly.oldest_received_s

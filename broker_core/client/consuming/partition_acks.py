@@ -230,10 +230,12 @@ class PartitionAcks:
             # A rewind fell between: the broker must hear of its epoch, or all that it sends would pass for older.
             self._redeliver_all(connection)
 
-    def stood_down(self) -> None:
-        """Another consumer of a Failover subscription gets everything that is not acknowledged: what is incomplete here
-        is being put together there, and not for this one to give up."""
-        self.chunks.reattached(self._place.last_taken)
+    def active_changed(self, *, active: bool) -> None:
+        """Whether this consumer of a Failover subscription gets what is not acknowledged, or another one does."""
+        if active:
+            self.chunks.took_over()
+        else:
+            self.chunks.stood_down(self._place.last_taken)
 
     def connection_lost(self, reason: PulsarishError) -> None:
         """Acks that want an answer will not get one. What is incomplete comes again, and is not given up before."""
