@@ -10,18 +10,16 @@ Of a query in queue mode none of these is known: what is left is not in one piec
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from broker_core.base.clock import Clock, SystemClock
-from broker_core.base.names import TopicName
 from broker_core.client import Client
 from broker_core.wire.entry import EntryRef, messages_of, published_ms
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import address_options, option_texts
-from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.progress.partition_lag import Lag, PartitionLag
 from pulsarish_spark.progress.reports import Unread, of_partitions, unread
+from pulsarish_spark.viewing.layout import names_there
 from pulsarish_spark.viewing.patience import BrokerPatience
 
 
@@ -42,21 +40,20 @@ class LagProbe:
     def __call__(self, progress: Any) -> Lag:
         """The lag of every partition; ``progress`` as in ``lag``."""
         found = list(unread(progress))
-        if behind := sorted({each.key.topic for each in found if _can_be_asked(each)}):
-            self._patience.of_all(behind)  # all at once
+        if behind := [each.key for each in found if _can_be_asked(each)]:
+            self._patience.of_all({key.topic for key in behind})  # all at once
             with connected(self._address) as client:
                 # Each time: a topic that is made anew may have partitions where the former had none.
-                partitions = dict(zip(behind, client.existing_partitions_of(behind), strict=True))
-                return of_partitions((each.key, self._measured(client, each, partitions)) for each in found)
+                names = names_there(behind, client)
+                return of_partitions((each.key, self._measured(client, each, names.get(each.key))) for each in found)
         return of_partitions((each.key, each.lag) for each in found)
 
-    def _measured(self, client: Client, unread: Unread, partitions: Mapping[str, int | None]) -> PartitionLag:
-        """``partitions``: how many each topic has, None where it is gone."""
+    def _measured(self, client: Client, unread: Unread, name: str | None) -> PartitionLag:
+        """``name``: what the broker calls the partition, None where it is gone."""
         behind = unread.lag
         if unread.at is None or not behind.is_behind:  # as _can_be_asked says
             return behind
-        count = partitions[unread.key.topic]
-        oldest = None if count is None else client.first_entry_at(_name(unread.key, count), unread.at.position)
+        oldest = None if name is None else client.first_entry_at(name, unread.at.position)
         if oldest is None:  # It was deleted meanwhile; the query will tell.
             return behind
         patience = self._patience.of(unread.key.topic)
@@ -69,11 +66,6 @@ class LagProbe:
     def _age_s(self, entry: EntryRef) -> float:
         """The age of ``entry`` by the clocks of this machine and of its producer; never below 0."""
         return max(0.0, (self._clock.now_ms() - published_ms(entry.body)) / 1000)
-
-
-def _name(key: TopicPartition, partitions: int) -> str:
-    """What the broker calls a partition of a topic that has so many, 0 if it is not partitioned."""
-    return str(TopicName.parse(key.topic).partition(key.partition)) if partitions else key.topic
 
 
 def _can_be_asked(unread: Unread) -> bool:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError
-from broker_core.base.names import TopicName
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import Loss, lost_beginning, lost_entries, lost_partition
@@ -32,6 +31,7 @@ from pulsarish_spark.replaying.export_file import local_path, write_export
 from pulsarish_spark.tasks.planning import EntryRange
 from pulsarish_spark.tasks.task import RangeReading, Reading
 from pulsarish_spark.viewing.broker_view import BrokerView
+from pulsarish_spark.viewing.layout import names_there
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,7 +151,7 @@ def _rows(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossP
 
 def _entries(client: Client, end: QueueOffset, policy: LossPolicy) -> Iterator[Reading]:
     """What a batch has of a shared subscription."""
-    names = _names(client, end.partitions)
+    names = names_there(end.partitions, client)
     for key in sorted(end.partitions.keys() - names.keys()):
         policy.report(lost_entries(key, end.partitions[key].ids))
     yield from itertools.chain.from_iterable(divide_by_place(end, names, 1))
@@ -170,7 +170,7 @@ def _ranges(client: Client, noted: NotedBatch, options: ReadOptions, policy: Los
     wants = options.selection.wants
     ends = {key: stop for key, stop in end.offsets.items() if stop.position.ledger >= 0}
     moved = {key: stop for key, stop in sorted(ends.items()) if wants(key) and begin.get(key) != stop}
-    names = _names(client, moved)
+    names = names_there(moved, client)
     for key, stop in moved.items():
         if (name := names.get(key)) is None:
             policy.report(lost_partition(key, (begin.get(key) or stop).text(key.partition)))
@@ -188,15 +188,3 @@ def _beginning(client: Client, key: TopicPartition, name: str, policy: LossPolic
     if first.message_index > 0:
         policy.report(lost_beginning(key, first.text(key.partition), first.message_index))
     return first
-
-
-def _names(client: Client, keys: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-    """What the broker calls those of ``keys`` that are still there; each topic is asked for once."""
-    topics = sorted({key.topic for key in keys})
-    counts = dict(zip(topics, client.existing_partitions_of(topics), strict=True))
-    names: dict[TopicPartition, str] = {}
-    for key in keys:
-        partitions = counts[key.topic]
-        if partitions is not None and key.partition < max(partitions, 1):
-            names[key] = str(TopicName.parse(key.topic).partition(key.partition)) if partitions else key.topic
-    return names

@@ -8,7 +8,7 @@ partitions must not be taken for other topics, whose messages would be read agai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from broker_core.base.errors import ConfigError
@@ -89,6 +89,18 @@ def _check_once(names: Mapping[TopicPartition, str]) -> None:
                 f"{name} is named twice: it is a partition of {topic}, which is named too",
                 hint="its rows would come twice; name the topic alone, or its partitions with the option assign",
             )
+
+
+def names_there(keys: Collection[TopicPartition], client: TopicLookup) -> dict[TopicPartition, str]:
+    """What the broker calls those of ``keys`` that are there; each topic is asked for once."""
+    topics = sorted({key.topic for key in keys})
+    counts = dict(zip(topics, client.existing_partitions_of(topics), strict=True))
+    names: dict[TopicPartition, str] = {}
+    for key in keys:
+        count = counts[key.topic]
+        if count is not None and key.partition < max(count, 1):
+            names |= _names(TopicName.parse(key.topic), count, [key.partition])
+    return names
 
 
 def _matching(patterns: Sequence[TopicsPattern], client: TopicLookup) -> Layout:
