@@ -25,6 +25,9 @@ from pulsarish_spark.whole_file import whole_file
 FORM: Final = 1
 _WORD: Final = "pulsarish.export"
 
+_UNREADABLE: Final = (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError)
+"""What pyarrow raises for a file that is not there, or damaged, wherever in it."""
+
 BATCH_ROWS: Final = 16_384
 """Rows of one Arrow batch of a replay at most, as of a read."""
 
@@ -58,7 +61,7 @@ class ExportFile:
                         yield batch
                     if rows != self.group_rows[group]:  # The headers of pages have no checksums.
                         raise _damaged(self.path, f"it has {rows} of {self.group_rows[group]} rows")
-        except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        except _UNREADABLE as error:
             raise _damaged(self.path, str(error)) from error
 
 
@@ -118,7 +121,7 @@ def open_export(path: str | os.PathLike[str]) -> ExportFile:
     try:
         metadata = pq.read_metadata(path)
         names = metadata.schema.to_arrow_schema().names
-    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except _UNREADABLE as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it is no Parquet file"
         raise UsageError(
             f"{path} cannot be replayed: {reason}",

@@ -83,11 +83,8 @@ def decode_in_parts(
     if not entries:
         return
     packed, schema = _Packed.of(entries), select_columns(columns)
-    if packed.takes_at_most(plain_bytes_max):
-        yield _decode(packed, schema, message_bytes_max)
-        return
-    ends = np.cumsum(packed.sizes_in_memory(message_bytes_max))
-    if ends[-1] <= plain_bytes_max:
+    ends = None if packed.takes_at_most(plain_bytes_max) else np.cumsum(packed.sizes_in_memory(message_bytes_max))
+    if ends is None or ends[-1] <= plain_bytes_max:
         yield _decode(packed, schema, message_bytes_max)
         return
     first = 0
