@@ -201,6 +201,30 @@ def test_expiry_passes_over_nothing_that_the_disk_refuses_to_read() -> None:
     assert (subscription.backlog_entries(), world.disk.faults_hit) == (2, 3)
 
 
+def test_an_expiry_that_the_disk_ends_is_told_as_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """7.2: who asked hears from which entry on nothing was looked at, once what is in front of it is durable; the log
+    says so for the broker's own rounds too."""
+    world = World(managed_ledger_cache_size_mbytes=0)
+    world.subscribe()[0].close()
+    positions = world.publish(4)
+    for operation in (1, 2, 2):  # as above
+        world.disk.fail(operation, kinds=("read",))
+    answers: list[ServerError | None] = []
+    with caplog.at_level(logging.ERROR):
+        world.subscription().expiry.pass_older(100, at_once=True, on_done=answers.append)
+        assert answers == []
+        world.settle()
+    (answer,) = answers
+    assert isinstance(answer, PersistenceServerError)
+    assert str(positions[1]) in str(answer)
+    assert f"expiry stopped subscription={TOPIC}/s position={positions[1]}" in caplog.text
+    world.crash(policy="none")
+    assert world.subscription().backlog_entries() == 3
+    world.subscription().expiry.pass_older(100, on_done=answers.append)
+    world.settle()
+    assert (answers[1:], world.subscription().backlog_entries()) == ([None], 0)
+
+
 @pytest.mark.parametrize("kind", [AckKind.INDIVIDUAL, AckKind.CUMULATIVE])
 def test_an_acknowledgement_inside_a_batch_is_not_confirmed_while_nobody_knows_the_batch(kind: AckKind) -> None:
     """3.4.3, 3.5.2, 1.4.6: the disk refuses to say how many messages it has; a seek into it is refused as well."""

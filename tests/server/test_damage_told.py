@@ -13,11 +13,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from broker_core.base.settings import Settings
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import BrokerExitedError, RunningBroker
+from broker_core.testing.sim_disk import SimDisk
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import parse_message
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata, ServerError
+from tests.server.server_thread import ServerThread
 
 TOPIC = "persistent://public/default/t"
 ENTRIES = 20
@@ -114,3 +117,25 @@ def test_a_damaged_catalogue_is_refused_with_its_name(tmp_path: Path) -> None:
         assert "pages are not what was written" in doctor(data_dir)
         with pytest.raises(BrokerExitedError, match=r"meta\.db is damaged: 1 of its \d+ pages"):
             broker.start()
+
+
+@pytest.mark.parametrize("what", ["subscription/s", "all_subscription"])
+def test_messages_that_cannot_be_read_are_not_answered_as_expired(what: str) -> None:
+    """7.2: 503 with the entry from which on nothing was looked at."""
+    disk = SimDisk()
+    with (
+        ServerThread(disk, Settings(managed_ledger_cache_size_mbytes=0)) as server,
+        RawClient(server.service_url) as client,
+    ):
+        must_succeed(client.open_producer("t"))
+        must_succeed(client.subscribe("t", "s", permits=0))
+        metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+        client.send_entry(0, 0, seal_entry(metadata.SerializeToString(), b""))
+        assert client.next_command().type == BaseCommand.SEND_RECEIPT
+        url = f"{server.http_url}/admin/v2/persistent/public/default/t/{what}/expireMessages/5"
+        disk.fail(1, forever=True, kinds=("read",))
+        answer = httpx.post(url, timeout=60)
+        assert (answer.status_code, "before 1:0 only" in answer.json()["reason"]) == (503, True)
+        disk.heal()
+        assert httpx.post(url, timeout=60).status_code == 204
+        assert not server.failures

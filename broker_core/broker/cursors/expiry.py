@@ -4,17 +4,18 @@
 An entry is too old when its producer published it before a given time. Publish times come from the clocks of clients,
 so they may go back and forth; only the unbroken run of old entries from the head on is passed over, and every one of
 them is looked at, never an unexpired one jumped over (semantics 7.2, I7.2). An entry that is damaged counts as the one
-after it; where the disk refuses to read, a run ends. The look takes turns with everything else the broker does: slices
-of ``_SLICE_ENTRIES`` and ``_SLICE_BYTES``.
+after it; where the disk refuses to read, a run ends, which is told: to the log, and to who asked for it. The look takes
+turns with everything else the broker does: slices of ``_SLICE_ENTRIES`` and ``_SLICE_BYTES``.
 Source: Pulsar docs, "Message retention and expiry - TTL".
 """
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+import logging
+from typing import Final, NamedTuple, Protocol
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
-from broker_core.base.errors import ProtocolError, ServiceNotReadyError
+from broker_core.base.errors import PersistenceServerError, ProtocolError, ServerError, ServiceNotReadyError
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import OnDone
 from broker_core.broker.cursors.cursor import Cursor
@@ -22,6 +23,8 @@ from broker_core.broker.rates import Traffic
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.entry import published_ms
+
+logger = logging.getLogger(__name__)
 
 _SLICE_ENTRIES: Final = 500
 """A few milliseconds of reading, until others have their turn."""
@@ -40,6 +43,22 @@ class Expiring(Protocol):
         ...
 
 
+class _Look(NamedTuple):
+    """What one slice has found.
+
+    Attributes:
+        old_through: The last of the old entries.
+        end: Where it ended.
+        more: It ended before all old ones were seen, and the next one goes on.
+        refused: Why the disk ended it, if that did.
+    """
+
+    old_through: Position | None
+    end: Position
+    more: bool = False
+    refused: UnreadableEntryError | None = None
+
+
 class Expiry:
     """At most one run at a time over the backlog of one subscription.
 
@@ -47,8 +66,10 @@ class Expiry:
     (0: never).
     """
 
-    def __init__(self, subscription: Expiring, log: TopicLog, clock: Clock, timers: Timers) -> None:
+    def __init__(self, subscription: Expiring, name: str, log: TopicLog, clock: Clock, timers: Timers) -> None:
+        """``name``: what the subscription is called in the log of the broker."""
         self._subscription = subscription
+        self._name = name
         self._log = log
         self._clock = clock
         self._timers = timers
@@ -68,7 +89,7 @@ class Expiry:
         """Pass over what was published before ``before_ms``; false if a run is under way already.
 
         With ``at_once`` the first slice is done when this returns, which is all of a short backlog. ``on_done`` hears
-        when all of the run is durable, or that it was given up.
+        when all of the run is durable, or that it was given up, or ended where the disk refused to read.
         """
         if self.running:
             return False
@@ -97,23 +118,34 @@ class Expiry:
         head = cursor.skip_acked(cursor.first_unacked())
         # What was looked at and cannot be read counts for nothing by itself; but only in front of the same head.
         start = self._looked[1] if self._looked is not None and self._looked[0] == head else head
-        old_through, start, more = self._look(start)
-        self._looked = (head, start) if more and old_through is None else None
-        if old_through is not None:
+        look = self._look(start)
+        self._looked = (head, look.end) if look.more and look.old_through is None else None
+        if look.old_through is not None:
             before = cursor.backlog_entries()
-            self._subscription.pass_over(old_through)
+            self._subscription.pass_over(look.old_through)
             self.expired.messages += before - cursor.backlog_entries()
             self.expired_ms = self._clock.now_ms()
-        if more:
+        if look.more:
             self._turn = self._timers.call_later(0, self._step)
-            return
-        on_done, self._on_done = self._on_done, None
-        if on_done is not None:
-            self._subscription.pass_over(cursor.mark_delete, on_done)
+        else:
+            self._end(look.refused)
 
-    def _look(self, start: Position) -> tuple[Position | None, Position, bool]:
-        """The last of the old entries from ``start`` on within one slice, where the slice ended, and whether before
-        all old ones were seen."""
+    def _end(self, refused: UnreadableEntryError | None) -> None:
+        """Nothing is left to look at, or the disk has ``refused`` to show it. What was passed over is durable first."""
+        on_done, self._on_done = self._on_done, None
+        outcome = None if refused is None else self._ended_by(refused)
+        if on_done is not None:
+            self._subscription.pass_over(self._subscription.cursor.mark_delete, lambda error: on_done(error or outcome))
+
+    def _ended_by(self, refused: UnreadableEntryError) -> ServerError:
+        logger.error("expiry stopped subscription=%s position=%s error=%s", self._name, refused.position, refused)
+        return PersistenceServerError(
+            f"messages of {self._name} were expired before {refused.position} only: {refused.message}",
+            hint="check the disk and try again; what lies behind it may be too old as well",
+        )
+
+    def _look(self, start: Position) -> _Look:
+        """At the old entries from ``start`` on, within one slice."""
         last = self._log.readable_end
         old_through: Position | None = None
         looked, left_bytes = 0, _SLICE_BYTES
@@ -122,7 +154,7 @@ class Expiry:
                 entries = self._log.read(start, _SLICE_ENTRIES - looked, left_bytes)
             except UnreadableEntryError as error:
                 if error.refused:
-                    return old_through, start, False
+                    return _Look(old_through, start, refused=error)
                 start = self._log.next_valid(error.through)
                 looked += 1
                 continue
@@ -132,12 +164,12 @@ class Expiry:
                 if self._subscription.cursor.is_acked(entry.position):
                     continue
                 if publish_time_ms(entry) >= self._before_ms:
-                    return old_through, start, False
+                    return _Look(old_through, start)
                 old_through = entry.position
             looked += len(entries)
             left_bytes -= sum([len(entry.body) for entry in entries])
             start = self._log.next_valid(entries[-1].position)
-        return old_through, start, (looked >= _SLICE_ENTRIES or left_bytes <= 0) and start <= last
+        return _Look(old_through, start, (looked >= _SLICE_ENTRIES or left_bytes <= 0) and start <= last)
 
 
 def publish_time_ms(entry: StoredEntry) -> int:
