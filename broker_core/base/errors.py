@@ -125,7 +125,8 @@ class QueueFullError(PulsarishError):
 
 
 class RowsUnconfirmedError(PulsarishError):
-    """A columnar write failed half-way. ``unknown_rows`` may or may not be stored; all others written before are.
+    """A columnar write failed half-way. ``unknown_rows`` may or may not be stored; of the others some are and some were
+    never sent: the message says how many.
 
     Rows are numbered from 0 in the order in which the writer was given them.
     """

@@ -17,7 +17,8 @@ from broker_core.base.errors import (
     TopicTerminatedError,
 )
 from broker_core.base.positions import MessageId
-from broker_core.client import AsyncClient
+from broker_core.client import AsyncClient, Client
+from broker_core.client.blocking import entry_handles
 from broker_core.client.columnar.entry_writer import AsyncEntryWriter
 from broker_core.client.producing import send_lane
 from broker_core.client.producing.producer import AsyncProducer
@@ -283,3 +284,62 @@ def test_rows_of_a_writer_that_was_closed_before_they_found_room_are_refused() -
         assert window.messages == 0
 
     run(play)
+
+
+def test_rows_that_found_no_room_are_told_by_every_later_call(client: Client, topic: str) -> None:
+    """1.7.8 they were never sent: a flush and a close behind that passed, and so they looked stored."""
+    window = SendWindow(0, 1)
+    writer = client.write_rows(topic, window, send_timeout_s=0.2)
+    writer.write(pa.record_batch({"value": ["a"]}))
+    writer.flush()
+    assert window.try_take(1)
+    with pytest.raises(OperationTimeoutError, match="sends nothing more"):
+        writer.write(pa.record_batch({"value": ["b", "c"]}))
+    window.give_back(1, 1)
+    told = "found no room .*; of 3 rows 1 are stored, 0 may or may not be, the others are not"
+    with pytest.raises(RowsUnconfirmedError, match=told) as caught:
+        writer.flush()
+    assert caught.value.unknown_rows == ()
+    with pytest.raises(RowsUnconfirmedError, match=told):
+        writer.write(pa.record_batch({"value": ["d"]}))
+    with pytest.raises(RowsUnconfirmedError, match=told):
+        writer.close()
+    assert (writer.rows_written, writer.rows_confirmed) == (3, 1)
+
+
+def test_rows_of_a_write_that_is_cancelled_are_told() -> None:
+    """1.7.8 what waits for room then is never sent; what was sent before it is waited for."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        writer = await client.write_rows("t", window_bytes_max=1, batching_max_messages=1)
+        writing = asyncio.ensure_future(writer.write(pa.record_batch({"value": ["a", "b"]})))
+        await broker.until(lambda: len(broker.peers[0].sends) == 1)
+        writing.cancel()
+        await asyncio.wait([writing])
+        assert writing.cancelled()
+        flushing = asyncio.ensure_future(writer.flush())
+        broker.peers[0].receipt(0, 0)
+        with pytest.raises(RowsUnconfirmedError, match=r"cut off .*; of 2 rows 1 are stored, 0 may or may not be"):
+            await flushing
+        with pytest.raises(RowsUnconfirmedError):
+            await writer.close()
+        assert len(broker.peers[0].sends) == 1
+
+    run(play)
+
+
+def test_an_interrupt_of_a_write_stays_one_and_tells_of_the_rows(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.7.8 it comes while the write waits for room; who catches failures must not catch it."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(entry_handles, "take_room", interrupted)
+    window = SendWindow(0, 1)
+    assert window.try_take(1)
+    with pytest.raises(KeyboardInterrupt) as caught, client.write_rows(topic, window) as writer:
+        writer.write(pa.record_batch({"value": ["a"]}))
+    assert "of 1 rows 0 are stored" in caught.value.__notes__[0]

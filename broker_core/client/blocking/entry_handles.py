@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from broker_core.base.errors import PulsarishError
@@ -69,6 +70,16 @@ class EntryReader(Handle[AsyncEntryReader]):
 class EntryWriter(Handle["AsyncEntryWriter"]):
     """Writes Arrow record batches. For one thread: rows are encoded on it while earlier ones travel."""
 
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except PulsarishError as failure:
+            if value is None or isinstance(value, Exception):
+                raise
+            value.add_note(str(failure))  # An interrupt stays one: it cuts off a write that waits for room.
+
     @property
     def rows_written(self) -> int:
         """Rows that ``write`` has taken."""
@@ -106,14 +117,18 @@ class EntryWriter(Handle["AsyncEntryWriter"]):
         return inner.encode(rows, routed)
 
     def send(self, encoded: list[EncodedRows]) -> None:
-        """The second half of ``write``."""
+        """The second half of ``write``. Where it is cut off, the writer has failed: rows are left that are not sent."""
         self._thread.check_caller()
         inner = self._inner
-        for each in encoded:
-            size = each.size_bytes
-            if not inner.window.try_take(size):
-                take_room(inner.window, size, inner.timeout_s, inner.no_room)
-            self._thread.post(inner.submit, each)
+        try:
+            for each in encoded:
+                size = each.size_bytes
+                if not inner.window.try_take(size):
+                    take_room(inner.window, size, inner.timeout_s, inner.no_room)
+                self._thread.post(inner.submit, each)
+        except BaseException as cause:
+            self._thread.post(inner.cut_off, cause)
+            raise
 
     def flush(self) -> None:
         """Return when every row is stored; RowsUnconfirmedError says which may not be."""

@@ -4,7 +4,7 @@
 Owns routing, encoding and the bookkeeping of which rows are in flight. ``route`` and ``encode`` are heavy and may run
 on any one thread; everything else runs on the event loop's. Invariants: rows of one partition are stored in the order
 written, whatever led them there, also over reconnects; in-flight bytes stay within the window, which several writers
-may share; after the first failure nothing more is sent.
+may share; after the first failure, or a write that was cut off, nothing more is sent.
 """
 
 from __future__ import annotations
@@ -194,14 +194,24 @@ class AsyncEntryWriter:
     async def write(self, rows: pa.RecordBatch) -> None:
         """Send ``rows``; returns as soon as they fit in the window. Raises RowsUnconfirmedError after a failure.
 
-        Several at once are done one after the other, in the order of the calls.
+        Several at once are done one after the other, in the order of the calls. One that is cancelled is a failure.
         """
         async with self._turns:
             routed = await asyncio.to_thread(self.route, rows)
             await self.open_lanes(self.closed_lanes(routed))
-            for each in await asyncio.to_thread(self.encode, rows, routed):
-                await self._reserve(each.size_bytes)
-                self.submit(each)
+            try:
+                for each in await asyncio.to_thread(self.encode, rows, routed):
+                    await self._reserve(each.size_bytes)
+                    self.submit(each)
+            except asyncio.CancelledError as cause:
+                self.cut_off(cause)
+                raise
+
+    def cut_off(self, cause: BaseException) -> None:
+        """Rows that were encoded will never be submitted: nothing may follow them, and ``flush`` tells of them."""
+        if not isinstance(cause, PulsarishError):
+            cause = PulsarishError(f"a write was cut off ({type(cause).__name__})")
+        self._failure = self._failure or cause
 
     async def flush(self) -> None:
         """Return when every row is stored; RowsUnconfirmedError says which may not be."""
@@ -224,8 +234,9 @@ class AsyncEntryWriter:
         """Raise what went wrong, if anything did. What is in flight then may or may not be stored."""
         if self._failure is not None:
             unconfirmed = list(self._unconfirmed.values())
-            unknown = np.unique(np.concatenate([each.rows for each in unconfirmed]))
-            key = first_key(unconfirmed[0].entry)
+            rows = [each.rows for each in unconfirmed]
+            unknown = np.unique(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
+            key = first_key(unconfirmed[0].entry) if unconfirmed else None
             named = "" if key is None else f", the first of them the row with the key {shown_name(key)}"
             raise RowsUnconfirmedError(
                 f"writing to {self.topic} failed: {self._failure.message}; of {self.rows_written} rows "
@@ -238,7 +249,9 @@ class AsyncEntryWriter:
 
     def no_room(self) -> OperationTimeoutError:
         """The error when no receipt comes for so long that nothing more can be sent."""
-        return OperationTimeoutError(f"the writer of {self.topic} found no room in its window for {self.timeout_s:g} s")
+        return OperationTimeoutError(
+            f"the writer of {self.topic} found no room in its window for {self.timeout_s:g} s, and sends nothing more"
+        )
 
     async def _reserve(self, size: int) -> None:
         while not self.window.try_take(size):
