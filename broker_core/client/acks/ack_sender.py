@@ -96,12 +96,13 @@ class AckSender:
         """Acks that want an answer will not get one; all others wait for the next connection."""
         self._fail_waiting(reason)
 
-    def close(self) -> None:
-        """No more timers and no more answers."""
+    def close(self) -> int:
+        """No more timers and no more answers; returns how many acks were given that are never sent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self.connection_lost(ConnectionLostError("the consumer was closed before the broker answered"))
+        return sum(len(each.ids) for each in self._grouping.take(self._config.max_acknowledgment_group_size))
 
     def _fail_waiting(self, reason: PulsarishError) -> None:
         waiting, self._waiting = self._waiting, []

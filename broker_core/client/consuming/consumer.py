@@ -303,7 +303,10 @@ class AsyncConsumer:
         await self.close()
 
     async def close(self) -> None:
-        """Send the acks that wait, and leave. Harmless if closed."""
+        """Send the acks that wait, and leave. Harmless if closed.
+
+        Without a connection they cannot be sent: the log tells how many, and their messages come again.
+        """
         if not self._closed:
             self._closed = True
             self._network.open.discard(self)

@@ -266,6 +266,7 @@ class PartitionAcks:
         self.chunks.clear()
         self._sender.flush()
 
-    def close(self) -> None:
-        """No more acks and no more answers."""
-        self._sender.close()
+    def close(self) -> int:
+        """No more acks and no more answers; returns how many acks are dropped that should have been sent."""
+        dropped = self._sender.close()
+        return dropped if self._place.durable else 0

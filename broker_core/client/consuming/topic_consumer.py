@@ -105,13 +105,18 @@ class TopicConsumer:
             await self._context.network.to_the_end(self.leave())
 
     async def leave(self) -> None:
-        """Send the acks that wait, and leave the broker."""
+        """Send the acks that wait, and leave the broker. Acks that no connection is left for are told in the log."""
         self.acks.stop()
         connection = self._attachment.connection
         if connection is not None:
             await leave(connection, self._id)
         await self._attachment.close()
-        self.acks.close()
+        if dropped := self.acks.close():
+            logger.warning(
+                "acks dropped topic=%s subscription=%s acks=%d reason=%r advice=%r",
+                self.topic, self._context.subscription, dropped,
+                "the consumer was closed while it had no connection", "expect their messages again",
+            )  # fmt: skip
 
     async def unsubscribe(self, *, force: bool = False) -> None:
         """Delete the subscription at the broker, and close. ``force``: even if it has other consumers."""

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Acknowledgements around a lost connection: what is told of those that nobody sends, and which are sent once more."""
+
+import pytest
+
+from broker_core.client import AsyncClient
+from broker_core.wire.commands import success
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.client.helpers import WAIT_S
+from tests.client.scenes import run
+from tests.client.scripted_broker import Peer, ScriptedBroker, plain_entry
+
+
+class Held:
+    """SUBSCRIBEs that the broker has not answered."""
+
+    def __init__(self, broker: ScriptedBroker) -> None:
+        self.asked: list[tuple[Peer, BaseCommand]] = []
+        broker.handlers[BaseCommand.SUBSCRIBE] = lambda peer, command: self.asked.append((peer, command))
+
+    def accept(self, which: int = -1) -> Peer:
+        peer, command = self.asked[which]
+        peer.send(success(command.subscribe.request_id))
+        return peer
+
+
+def dropped(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each for each in caplog.messages if each.startswith("acks dropped")]
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_acks_that_a_close_cannot_send_are_told(caplog: pytest.LogCaptureFixture, cumulative: bool) -> None:
+    """3.1.2, 3.1.12 a consumer that closes without a connection sends them no more: their messages come again."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", acknowledgment_group_time_s=30)
+        for entry in range(2):
+            broker.peers[0].deliver(entry, plain_entry(b"x"))
+        messages = [await consumer.receive(WAIT_S) for _ in range(2)]
+        held = Held(broker)
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: bool(held.asked))
+        if cumulative:
+            await consumer.acknowledge_cumulative(messages[-1])
+        else:
+            for message in messages:
+                await consumer.acknowledge(message)
+        await consumer.close()
+
+    run(play)
+    (told,) = dropped(caplog)
+    assert "topic=persistent://public/default/t subscription=s" in told
+
+
+@pytest.mark.parametrize("how", ["attached", "nothing waits", "unsubscribed"])
+def test_a_close_that_drops_no_ack_says_nothing(caplog: pytest.LogCaptureFixture, how: str) -> None:
+    """3.1.2 what was sent, what was never given, and what is of no use any more."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.handlers[BaseCommand.UNSUBSCRIBE] = lambda peer, command: peer.send(
+            success(command.unsubscribe.request_id)
+        )
+        consumer = await client.subscribe("t", "s", acknowledgment_group_time_s=30)
+        broker.peers[0].deliver(0, plain_entry(b"x"))
+        message = await consumer.receive(WAIT_S)
+        if how == "nothing waits":
+            held = Held(broker)
+            broker.peers[0].transport.abort()
+            await broker.until(lambda: bool(held.asked))
+        else:
+            await consumer.acknowledge(message)
+        if how == "unsubscribed":
+            await consumer.unsubscribe()
+        await consumer.close()
+
+    run(play)
+    assert dropped(caplog) == []
