@@ -87,7 +87,7 @@ class _Owner:
     def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
         raise AssertionError("nothing is of no use here")
 
-    def give_back(self, position: Position) -> None:
+    def give_back(self, positions: tuple[Position, ...]) -> None:
         raise AssertionError("nobody else is here")
 
     def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None:

@@ -38,22 +38,22 @@ class Partition:
         self.acknowledged: list[Position] = []
         self.chunks = ChunkReceiving(cast("Any", self), cast("Any", self), config, self.timers, self.timers)
 
-    def give_back(self, position: Position) -> None:
-        self.asked += self.chunks.given_back([position])
+    def give_back(self, positions: tuple[Position, ...]) -> None:
+        self.asked += self.chunks.given_back(positions)
 
     def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
         self.acknowledged += positions
 
-    def begin(self, message: int) -> None:
+    def begin(self, message: int, *, redelivery_count: int = 0) -> None:
         """The first chunk of a message comes."""
-        assert self._receive(message, 0) == []
+        assert self._receive(message, 0, redelivery_count) == []
 
     def take(self, message: int) -> Message:
         """All chunks of one message come, one behind the other."""
         return [self._receive(message, number) for number in range(CHUNKS)][-1][0]
 
-    def _receive(self, message: int, number: int) -> list[Message]:
-        head = MessageHead(0, 1, CHUNKS * message + number, -1, 0, (), -1)
+    def _receive(self, message: int, number: int, redelivery_count: int = 0) -> list[Message]:
+        head = MessageHead(0, 1, CHUNKS * message + number, -1, redelivery_count, (), -1)
         info = ChunkInfo(f"m{message}", number, CHUNKS, CHUNKS, 0)
         chunk = ReceivedChunk(info, memoryview(b"x"), head, MessageMetadata(), BrokerEntry(0, 0))
         return self.chunks.receive(chunk)
@@ -153,3 +153,40 @@ def test_who_takes_over_begins_a_message_anew() -> None:
     assert isinstance(partition.take(0).message_id, ChunkMessageId)
     partition.timers.advance(10 * EXPIRE_MS)
     assert partition.acknowledged == []
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_what_expires_is_given_back_before_it_is_given_up(kind: str) -> None:
+    """5.3.7 The rest may be another consumer's. Where that was of no use, it holds the cursor back no longer."""
+    partition = Partition(kind)
+    partition.permits.attached()
+    partition.begin(0)
+    partition.timers.advance(2 * EXPIRE_MS)
+    assert (partition.asked, partition.acknowledged) == (entries(0)[:1], [])
+    assert len(partition.chunks) == 0
+    partition.begin(0)
+    partition.timers.advance(2 * EXPIRE_MS)
+    assert (partition.asked, partition.acknowledged) == (entries(0)[:1], entries(0)[:1])
+
+
+def test_what_consumers_have_given_back_in_turns_is_given_up() -> None:
+    """5.3.7 No consumer knows what others did, but the broker counts."""
+    partition = Partition("shared")
+    partition.permits.attached()
+    partition.begin(0, redelivery_count=chunk_receiving.REDELIVERIES_MAX - 1)
+    partition.begin(1, redelivery_count=chunk_receiving.REDELIVERIES_MAX)
+    partition.timers.advance(2 * EXPIRE_MS)
+    assert partition.asked == entries(0)[:1]
+    assert partition.acknowledged == entries(1)[:1]
+
+
+def test_what_was_given_back_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """5.3.7 The oldest is forgotten, and given back once more."""
+    monkeypatch.setattr(chunk_receiving, "OFFERED_MAX", 1)
+    partition = Partition("shared")
+    partition.permits.attached()
+    for message in (0, 1, 1, 0):
+        partition.begin(message)
+        partition.timers.advance(2 * EXPIRE_MS)
+    assert partition.asked == [entries(0)[0], entries(1)[0], entries(0)[0]]
+    assert partition.acknowledged == entries(1)[:1]

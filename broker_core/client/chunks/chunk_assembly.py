@@ -82,12 +82,16 @@ class _Context:
 class ChunkAssembly:
     """The messages of one partition that are not complete."""
 
-    def __init__(self, *, max_pending: int, expire_s: float, auto_ack_oldest: bool) -> None:
-        """``max_pending`` 0: any number of messages; ``expire_s`` 0: incomplete ones are kept for ever."""
+    def __init__(self, *, max_pending: int, expire_s: float, auto_ack_oldest: bool, patience_s: float) -> None:
+        """``max_pending`` 0: any number of messages; ``expire_s`` 0: incomplete ones are kept for ever.
+
+        ``patience_s``: a chunk that continues nothing is of use until so long after it was published; 0: for ever.
+        """
         self.buffered_bytes = 0
         """Sum of the parts that are kept."""
         self._max_pending = max_pending
         self._expire_s = expire_s
+        self._patience_ms = patience_s * 1000
         self._auto_ack_oldest = auto_ack_oldest
         self._contexts: OrderedDict[str, _Context] = OrderedDict()
         self._dropped: OrderedDict[str, None] = OrderedDict()
@@ -126,15 +130,15 @@ class ChunkAssembly:
             return self._stray(info, position, now_ms)
         return self._append(context, info, position, part)
 
-    def expire(self, now_s: float) -> tuple[Position, ...]:
-        """Forget what is incomplete for too long; returns the entries, to be acknowledged (5.3.7)."""
-        given_up: list[Position] = []
+    def expire(self, now_s: float) -> list[tuple[Position, ...]]:
+        """Forget what is incomplete for too long; returns the entries of each message (5.3.7)."""
+        given_up: list[tuple[Position, ...]] = []
         while self._expire_s:
             oldest = next(iter(self._contexts), None)
             if oldest is None or self._contexts[oldest].received_s + self._expire_s > now_s:
                 break
-            given_up += self._forget(oldest)
-        return tuple(given_up)
+            given_up.append(self._forget(oldest))
+        return given_up
 
     def postpone(self, now_s: float) -> None:
         """What is incomplete is none the older for the time until now."""
@@ -196,7 +200,7 @@ class ChunkAssembly:
         lost = (*self._forget(info.uuid), position)
         if info.uuid in self._dropped:
             return Outcome(awaits=lost)  # However old it is: its beginning comes again.
-        if self._expire_s and now_ms > info.publish_time_ms + self._expire_s * 1000:
+        if self._patience_ms and now_ms > info.publish_time_ms + self._patience_ms:
             return Outcome(acks=lost)
         return Outcome(orphans=lost)
 

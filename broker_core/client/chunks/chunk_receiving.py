@@ -5,7 +5,10 @@ Owns the assembly, the timer that gives up what stays incomplete, and what happe
 neither queue nor permits: a chunk costs the permit of an entry, and the caller returns it unless a message came out.
 What is given up for good is acknowledged; what had to make room waits for its redelivery. An orphan (its earlier
 chunks are not here) is asked for again on Shared and Key_Shared, where it may meet them, and acknowledged after the
-expiry elsewhere, so that it holds the cursor back no longer than an incomplete message does.
+expiry elsewhere, so that it holds the cursor back no longer than an incomplete message does. On Shared and Key_Shared
+the rest of an incomplete message may have gone to another consumer, or wait for one: a key that has passed to another
+leaves its former owner with the first chunks. So what expires there is given back first, to meet its rest wherever
+that is, and acknowledged when that was of no use.
 All methods run on the event loop's thread. Source: semantics 5.3.
 """
 
@@ -34,6 +37,12 @@ one consumer have no more by default; what is beyond was acknowledged by another
 GAVE_WAY_MAX: Final = 10_000
 """So many chunks of messages that had to make room are spared by cumulative acknowledgements, which look at all."""
 
+REDELIVERIES_MAX: Final = 2
+"""So often an incomplete message is given back, by all consumers together, before one acknowledges what there is."""
+
+OFFERED_MAX: Final = 10_000
+"""So many messages that were given back are remembered. Of what is beyond, the broker's count tells."""
+
 LOOKS_PER_EXPIRY: Final = 4
 """So often, while a message is not complete, it is looked whether its rest can come at all: it cannot where the
 application takes nothing."""
@@ -46,8 +55,9 @@ class ChunkOwner(Protocol):
         """Acknowledge entries that will never be part of a message."""
         ...
 
-    def give_back(self, position: Position) -> None:
-        """Have the message that ends with this entry delivered again, to anybody, unless it is acknowledged."""
+    def give_back(self, positions: tuple[Position, ...]) -> None:
+        """Have these entries delivered again, to anybody, with all chunks of messages that were put together, unless
+        they are acknowledged."""
         ...
 
     def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None:
@@ -70,10 +80,13 @@ class ChunkReceiving:
             max_pending=config.max_pending_chunked_message,
             expire_s=self._expire_s,
             auto_ack_oldest=config.auto_ack_oldest_chunked_message_on_queue_full,
+            patience_s=self._expire_s * (1 if self._ordered else REDELIVERIES_MAX + 1),
         )
         self._orphans: deque[tuple[float, Position]] = deque()
         self._chunks_of: OrderedDict[Position, tuple[Position, ...]] = OrderedDict()
         self._kept = 0
+        self._offered: OrderedDict[Position, None] = OrderedDict()
+        """Where messages begin that are not to be given back once more, as far as they are remembered."""
         self._awaited: Position | None = None
         self._coming: set[Position] = set()
         self._stands_by = False
@@ -96,6 +109,8 @@ class ChunkReceiving:
         Raises RemoteProtocolError for a message whose chunks contradict each other, or whose payload is damaged.
         """
         now_s = self._clock.monotonic()
+        if chunk.head.redelivery_count >= REDELIVERIES_MAX:
+            self._remember_offered(chunk.position)
         if self._awaited is not None and chunk.position >= self._awaited:
             self._awaited = None
         outcome = self._assembly.receive(chunk.info, chunk.position, chunk.part, now_s, self._clock.now_ms())
@@ -213,6 +228,7 @@ class ChunkReceiving:
         self._chunks_of.clear()
         self._kept = 0
         self._coming.clear()
+        self._offered.clear()
         self._awaited = None
 
     def _remember_gave_way(self, positions: tuple[Position, ...]) -> None:
@@ -221,12 +237,17 @@ class ChunkReceiving:
             while len(self._gave_way) > GAVE_WAY_MAX:
                 del self._gave_way[next(iter(self._gave_way))]
 
+    def _remember_offered(self, first: Position) -> None:
+        self._offered[first] = None
+        if len(self._offered) > OFFERED_MAX:
+            self._offered.popitem(last=False)
+
     def _keep(self, positions: tuple[Position, ...]) -> None:
         self._forget(positions[-1])
         self._chunks_of[positions[-1]] = positions
         self._kept += len(positions)
         while not self._ordered and self._kept > CHUNKS_KEPT_MAX and len(self._chunks_of) > 1:
-            self._owner.give_back(next(iter(self._chunks_of)))
+            self._owner.give_back((next(iter(self._chunks_of)),))
 
     def _forget(self, last: Position) -> tuple[Position, ...]:
         """The chunks of the message that ends with this entry, if it was put together here and not acknowledged."""
@@ -259,10 +280,21 @@ class ChunkReceiving:
         now_s = self._clock.monotonic()
         if self._source.permits.at_broker <= 0:
             self._assembly.postpone(now_s)  # It is not for the producer that this waits.
-        given_up = list(self._assembly.expire(now_s))
+        given_up: list[Position] = []
+        for positions in self._assembly.expire(now_s):
+            if self._ordered or positions[0] in self._offered:
+                given_up += positions
+            else:
+                self._offer(positions)
         while self._orphans and self._orphans[0][0] <= now_s:
             given_up.append(self._orphans.popleft()[1])
         if given_up:
             logger.warning("consumer chunks expired topic=%s entries=%d", self._source.topic, len(given_up))
             self._owner.acknowledge_chunks(tuple(given_up))
         self._arm(now_s)
+
+    def _offer(self, positions: tuple[Position, ...]) -> None:
+        """Give the chunks of an incomplete message back: the rest may be another consumer's."""
+        logger.info("consumer chunks given back topic=%s entries=%d", self._source.topic, len(positions))
+        self._remember_offered(positions[0])
+        self._owner.give_back(positions)

@@ -96,7 +96,7 @@ class ChunkedEntries:
 
 
 def _new_assembly() -> ChunkAssembly:
-    return ChunkAssembly(max_pending=0, expire_s=0.0, auto_ack_oldest=False)
+    return ChunkAssembly(max_pending=0, expire_s=0.0, auto_ack_oldest=False, patience_s=0.0)
 
 
 def _part(entry: EntryRef) -> memoryview:

@@ -157,8 +157,8 @@ class PartitionAcks:
         *others, last = positions
         self._sender.individual(MessageId(last.ledger, last.entry, self.topic.partition_index), None, chunks=others)
 
-    def give_back(self, position: Position) -> None:
-        self._redelivery.give_back(position)
+    def give_back(self, positions: tuple[Position, ...]) -> None:
+        self._redelivery.give_back([*positions])
 
     def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None:
         self._redelivery.await_again(positions, delay_s)

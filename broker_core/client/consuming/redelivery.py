@@ -181,12 +181,13 @@ class Redelivery:
         if again:
             self._owner.ask_again(again)
 
-    def give_back(self, position: Position) -> None:
-        """Bring an entry back that nobody has refused: it is no reason for a dead letter."""
-        self._owner.drop([position])
-        self._untime([position])
-        self._nacks.discard(position)
-        self._owner.ask_again([position])
+    def give_back(self, positions: list[Position]) -> None:
+        """Bring entries back that nobody has refused: it is no reason for a dead letter."""
+        self._owner.drop(positions)
+        self._untime(positions)
+        for each in positions:
+            self._nacks.discard(each)
+        self._owner.ask_again(positions)
 
     def clear(self) -> None:
         """Everything comes again anyway, or never: after a seek or a rewind."""

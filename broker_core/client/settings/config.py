@@ -349,7 +349,12 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     ] = 10
     expire_time_of_incomplete_chunked_message_s: Annotated[
         float,
-        _Meta(ge=0, le=_SPAN_S_MAX, description="After this an incomplete one is given up; 0: never."),
+        _Meta(
+            ge=0,
+            le=_SPAN_S_MAX,
+            description="After this an incomplete one is given up; 0: never. On Shared and Key_Shared it is given back "
+            "first, for its rest may be at another consumer.",
+        ),
     ] = 60.0
     auto_ack_oldest_chunked_message_on_queue_full: Annotated[
         bool, _Meta(description="One that gave way is acknowledged; false: it comes again.")
