@@ -97,12 +97,12 @@ def test_a_replay_without_spark_has_the_rows_of_the_range(
     assert table.to_pylist() == whole.to_pylist()[4:8]
 
 
-def test_entries_of_a_shared_subscription_are_exported(start: Start, cell: Broker, topic: str, tmp_path: Path) -> None:
+def test_entries_of_a_shared_subscription_are_exported(share: Start, cell: Broker, topic: str, tmp_path: Path) -> None:
     """The ids are in the offset, and were acknowledged; another subscription has kept the ledger."""
     cell.create(topic, 0)
     cell.send_one_by_one(topic, numbers(0, 10))
     cell.subscribe(topic, "keeper")
-    query = start(topic=topic, subscriptionName=NAME, subscriptionType="Shared", maxOffsetsPerTrigger=4)
+    query = share(topic=topic, maxOffsetsPerTrigger=4)
     first = query.trigger()
     assert first is not None
     checkpoint = checkpoint_of(tmp_path, [query.end])
