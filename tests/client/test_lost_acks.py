@@ -4,7 +4,8 @@
 import pytest
 
 from broker_core.client import AsyncClient
-from broker_core.wire.commands import success
+from broker_core.wire.commands import close_consumer, success
+from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S
 from tests.client.scenes import run
@@ -22,6 +23,11 @@ class Held:
         peer, command = self.asked[which]
         peer.send(success(command.subscribe.request_id))
         return peer
+
+
+def acked(peer: Peer) -> list[int]:
+    """The entries of all ACKs that came to ``peer``."""
+    return [each.entryId for c in peer.received if c.type == BaseCommand.ACK for each in c.ack.message_id]
 
 
 def dropped(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -75,3 +81,50 @@ def test_a_close_that_drops_no_ack_says_nothing(caplog: pytest.LogCaptureFixture
 
     run(play)
     assert dropped(caplog) == []
+
+
+def test_a_cumulative_ack_before_a_reset_is_not_repeated_though_the_connection_is_lost_then() -> None:
+    """3.1.12 the broker closed the consumer over a healthy connection: no ack was lost, and the cursor stands where an
+    administrator put it, whatever becomes of the next attachment."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s")
+        first = broker.peers[0]
+        first.deliver(0, plain_entry(b"x"))
+        await consumer.acknowledge_cumulative(await consumer.receive(WAIT_S))
+        await broker.until(lambda: acked(first) == [0])
+        held = Held(broker)
+        first.send(close_consumer(0, -1))
+        await broker.until(lambda: bool(held.asked))
+        first.transport.abort()
+        await broker.until(lambda: len(held.asked) == 2)
+        second = held.accept()
+        await broker.until(lambda: second.count(BaseCommand.FLOW) == 1)
+        assert acked(second) == []
+        second.deliver(0, plain_entry(b"again"))
+        assert (await consumer.receive(WAIT_S)).value == b"again"
+
+    run(play)
+
+
+def test_acks_that_wait_outlive_an_attachment_that_is_lost_as_it_is_made() -> None:
+    """3.1.12 accepted and closed in one breath: they are sent on the attachment that lasts."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", acknowledgment_group_time_s=30)
+        broker.peers[0].deliver(0, plain_entry(b"x"))
+        message = await consumer.receive(WAIT_S)
+        held = Held(broker)
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: bool(held.asked))
+        await consumer.acknowledge(message)
+        peer, command = held.asked[0]
+        accepted = success(command.subscribe.request_id)
+        peer.transport.write(encode_command(accepted) + encode_command(close_consumer(0, -1)))
+        await broker.until(lambda: len(held.asked) == 2)
+        assert acked(peer) == []
+        held.accept()
+        await broker.until(lambda: peer.count(BaseCommand.FLOW) == 1)
+        assert acked(peer) == [0]
+
+    run(play)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker_core.base.errors import PulsarishError
+from broker_core.base.errors import ConnectionLostError, PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.connecting.attachment import Attachment
@@ -186,6 +186,8 @@ class TopicConsumer:
             await self._seeking.pin(connection)
             for head, body in place.placed():
                 self.message(head, body)
+        if connection.consumers.get(self._id) is not self:
+            raise ConnectionLostError(f"the consumer of {self.topic} was detached while it was being attached")
         self.acks.reattached(connection, by_broker=self._detached_by_broker, epoch=epoch)
         owed = place.take_owed()
         if owed:
@@ -219,7 +221,9 @@ class TopicConsumer:
         self._on_given_up(self, failure)
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
-        self._detached_by_broker = connection.is_open
+        # Once closed by the broker it has nothing at it that could be lost, whatever becomes of the next attachments.
+        was_attached = self._attachment.connection is connection
+        self._detached_by_broker = connection.is_open or (self._detached_by_broker and not was_attached)
         self.acks.connection_lost(reason)
         if not self._seeking.delays(connection, reason, address):
             self._attachment.detached(connection, reason, address)
