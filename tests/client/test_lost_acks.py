@@ -6,10 +6,18 @@ import pytest
 from broker_core.client import AsyncClient
 from broker_core.wire.commands import close_consumer, success
 from broker_core.wire.frames import encode_command
+from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S
 from tests.client.scenes import run
 from tests.client.scripted_broker import Peer, ScriptedBroker, plain_entry
+
+
+def confirm(peer: Peer, command: BaseCommand) -> None:
+    """The answer to an ACK that asks for one."""
+    if command.ack.HasField("request_id"):
+        said = pb.CommandAckResponse(consumer_id=command.ack.consumer_id, request_id=command.ack.request_id)
+        peer.send(BaseCommand(type=BaseCommand.ACK_RESPONSE, ackResponse=said))
 
 
 class Held:
@@ -81,6 +89,28 @@ def test_a_close_that_drops_no_ack_says_nothing(caplog: pytest.LogCaptureFixture
 
     run(play)
     assert dropped(caplog) == []
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_only_a_cumulative_ack_of_unknown_outcome_is_sent_once_more(confirmed: bool) -> None:
+    """3.1.9, 3.1.12 a confirmed one would undo a reset of the cursor that fell between, and hide what it brings."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.handlers[BaseCommand.ACK] = confirm
+        consumer = await client.subscribe("t", "s")
+        for entry in range(2):
+            broker.peers[0].deliver(entry, plain_entry(b"x"))
+        messages = [await consumer.receive(WAIT_S) for _ in range(2)]
+        await consumer.acknowledge_cumulative(messages[-1], wait=confirmed)
+        await broker.until(lambda: acked(broker.peers[0]) == [1])
+        broker.peers[0].transport.abort()
+        await broker.until(lambda: len(broker.peers) == 2 and broker.peers[1].count(BaseCommand.FLOW) == 1)
+        assert acked(broker.peers[1]) == ([] if confirmed else [1])
+        broker.peers[1].deliver(1, plain_entry(b"again"))
+        broker.peers[1].deliver(2, plain_entry(b"new"))
+        assert (await consumer.receive(WAIT_S)).value == (b"again" if confirmed else b"new")
+
+    run(play)
 
 
 def test_a_cumulative_ack_before_a_reset_is_not_repeated_though_the_connection_is_lost_then() -> None:

@@ -46,6 +46,7 @@ class AckGrouping:
         self._cumulative: tuple[Position, int] = (POSITION_EARLIEST, _WHOLE)
         self._cumulative_remaining = 0
         self._cumulative_waits = False
+        self._cumulative_confirmed = False
 
     @property
     def pending_count(self) -> int:
@@ -106,6 +107,7 @@ class AckGrouping:
             self._cumulative = reach
             self._cumulative_remaining = remaining
             self._cumulative_waits = True
+            self._cumulative_confirmed = False
             self._forget_covered(reach)
         elif again:
             self.send_cumulative_again()
@@ -137,6 +139,12 @@ class AckGrouping:
         self._partial.clear()
         return commands
 
+    def confirmed(self, sent: AckCommand) -> None:
+        """The broker has answered ``sent``: if that is the last cumulative ack, its outcome is known."""
+        through = (self._cumulative[0], words_of_bits(self._cumulative_remaining) or None)
+        if sent.cumulative and sent.ids == [through] and not self._cumulative_waits:
+            self._cumulative_confirmed = True
+
     def send_cumulative_again(self) -> None:
         """The next ``take`` repeats the cumulative ack: the broker may not have seen the last one."""
         self._cumulative_waits = self._cumulative[0] != POSITION_EARLIEST
@@ -149,15 +157,18 @@ class AckGrouping:
     def reattached(self, *, by_broker: bool) -> None:
         """A new attachment: everything that the broker does not count as acknowledged comes again.
 
-        ``by_broker``: it was asked for over a healthy connection, so that nothing sent was lost, but others may have
-        moved the subscription back. Otherwise the last cumulative ack may be lost, and is sent once more.
+        ``by_broker``: it was asked for over a healthy connection, so that nothing sent was lost. If that is known, or
+        the last cumulative ack was confirmed, what it covers comes again only where others have moved the subscription
+        back: it is shown, and the ack not repeated, which would undo that. Otherwise the ack may be lost, and is sent
+        once more.
         """
         self._open.clear()
-        if not by_broker:
+        if self._cumulative_waits:
+            return
+        if by_broker or self._cumulative_confirmed:
+            self._forget_cumulative()
+        else:
             self.send_cumulative_again()
-        elif not self._cumulative_waits:
-            self._cumulative = (POSITION_EARLIEST, _WHOLE)
-            self._cumulative_remaining = 0
 
     def forget(self) -> None:
         """Everything may come again: after a seek, or when all is to be redelivered."""
@@ -165,9 +176,12 @@ class AckGrouping:
         self._individual.clear()
         self._with_next.clear()
         self._partial.clear()
+        self._forget_cumulative()
+
+    def _forget_cumulative(self) -> None:
         self._cumulative = (POSITION_EARLIEST, _WHOLE)
         self._cumulative_remaining = 0
-        self._cumulative_waits = False
+        self._cumulative_waits = self._cumulative_confirmed = False
 
     def _cut(self, ids: list[tuple[Position, tuple[int, ...] | None]], ids_max: int) -> Iterator[AckCommand]:
         begin = 0

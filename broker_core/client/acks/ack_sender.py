@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError, UsageError
@@ -143,9 +144,15 @@ class AckSender:
         for each in commands:
             request_id = connection.next_request_id()
             answers.append(connection.start_request(self._command(each, request_id), request_id))
+        if commands and commands[0].cumulative:
+            answers[0].add_done_callback(partial(self._answered, commands[0]))
         task = self._network.loop.create_task(self._settle_all(answers, waiting))
         self._answers.add(task)
         task.add_done_callback(self._answers.discard)
+
+    def _answered(self, sent: AckCommand, answer: asyncio.Future[BaseCommand]) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            self._grouping.confirmed(sent)
 
     async def _settle_all(
         self, answers: list[asyncio.Future[BaseCommand]], waiting: list[asyncio.Future[None]]
