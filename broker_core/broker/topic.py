@@ -17,6 +17,7 @@ from broker_core.base.errors import (
     NotAllowedError,
     PersistenceServerError,
     ServerError,
+    ServiceNotReadyError,
     SubscriptionNotFoundError,
     TopicTerminatedError,
 )
@@ -354,7 +355,11 @@ class Topic:
         """A policy was changed. It holds at once, but for what a connected producer or consumer was told."""
         self.settings = settings
         self.quotas = quotas
-        self._switch_deduplication()
+        try:
+            self._switch_deduplication()
+        except ServiceNotReadyError as error:  # clients are told when they come back
+            logger.error("deduplication cannot begin topic=%s error=%s", self.name, error)
+            self.start_over()
         for subscription in list(self.subscriptions.values()):
             subscription.settings_changed()
         for producer in self.producers.all():

@@ -9,13 +9,14 @@ nothing acknowledged rather than skip entries (semantics 3.6.5); the changes of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.base.positions import Position
 from broker_core.storage.commit import GroupCommit, OnDurable, WriteQueue
 from broker_core.storage.cursor_state import KIND_RESET, KIND_SNAPSHOT, CursorState, apply_change, decode_change
-from broker_core.storage.disk import File
+from broker_core.storage.disk import Disk, File
 from broker_core.storage.mark_copies import cursor_log_key
 from broker_core.storage.records import (
     FILE_HEADER_BYTES,
@@ -126,6 +127,34 @@ class Replay:
     clean: bool = False
     damages: list[DamagedRange] = field(default_factory=list)
     newest_cursor: int = 0
+
+
+class Reading:
+    """One try to read a file whole, by ``run`` on any one thread: ``found`` is what it says, or ``error`` why the disk
+    does not give it. ``opened``: only its bytes were refused."""
+
+    def __init__(
+        self, disk: Disk, path: str, header: FileHeader, initial: Mapping[int, Position], copy: Head | None
+    ) -> None:
+        """``initial`` and ``copy`` as for ``replay``."""
+        self.path: Final = path
+        self.found: Replay | None = None
+        self.size_bytes = 0
+        self.opened = False
+        self.error: OSError | None = None
+        self._disk = disk
+        self._header = header
+        self._initial = initial
+        self._copy = copy
+
+    def run(self) -> None:
+        try:
+            with closing(self._disk.open_read_only(self.path)) as file:
+                self.opened = True
+                self.size_bytes = file.size()
+                self.found = replay(file, self._header, self._initial, self._copy)
+        except OSError as error:
+            self.error = error
 
 
 def nothing_replayed(initial: Mapping[int, Position]) -> Replay:

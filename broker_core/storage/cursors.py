@@ -7,19 +7,24 @@ its first group (snapshots included) is durable and before any change in it is c
 
 Invariants (semantics I3.7): after any crash the recovered acknowledgements contain all that were confirmed and nothing
 that was not asked for. Where damage makes this impossible, acknowledgements are lost (messages come again), never
-invented.
+invented. What the disk refuses to read is no damage: until it gives the log, nothing of any cursor is known, so none is
+used or made and nothing is written (``unread``).
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
+from broker_core.base.errors import StorageError
+from broker_core.base.invariants import invariant
 from broker_core.storage import layout
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.context import StoreContext
-from broker_core.storage.cursor_log import CursorLog, Replay, nothing_replayed, replay, survey
+from broker_core.storage.cursor_log import CursorLog, Reading, Replay, nothing_replayed, survey
 from broker_core.storage.cursor_state import (
     KIND_SNAPSHOT,
     CursorChange,
@@ -34,8 +39,13 @@ from broker_core.storage.mark_copies import cursor_log_key
 from broker_core.storage.records import FILE_HEADER_BYTES, HEAD_BYTES, KIND_CURSORS, TAG_MARK, FileHeader
 from broker_core.storage.recovery import DamagedRange
 
+logger = logging.getLogger(__name__)
+
 COMPACT_AT_BYTES: Final = 8 * 1024 * 1024
 """A cursor log smaller than this is not compacted. Replaying this much at start takes some 0.2 s."""
+
+READ_AGAIN_S: Final = 15.0
+"""Between two tries to read a log that the disk has refused; as long as subscriptions wait for an entry."""
 
 CURRENT_LOG: Final = "cursor_log"
 """Name of the number of the current log in the catalogue."""
@@ -45,8 +55,9 @@ class CursorStore:
     """The cursors of one store. A cursor id is the id of its subscription in the catalogue.
 
     Attributes:
-        newest_cursor: The highest cursor id that the log had at the start.
+        newest_cursor: The highest cursor id that the log had when it was read.
         newest_ledger: The highest ledger id that anything was acknowledged of then.
+        unread: Why no cursor can be used, while the disk refuses to read the log.
     """
 
     def __init__(self, context: StoreContext, created_ms: int) -> None:
@@ -55,21 +66,57 @@ class CursorStore:
         self._created_ms = created_ms
         self._snapshots: dict[int, Callable[[], CursorState]] = {}
         self._compacted_bytes = 0
-        number = context.catalogue.numbers.get(CURRENT_LOG, -1)
+        self._states: dict[int, CursorState] = {}
+        self._epochs: dict[int, int] = {}
+        self._current: CursorLog | None = None
+        self._read_s = 0.0
+        self.newest_cursor = self.newest_ledger = -1
+        self.unread: StorageError | None = None
+        number = self._number = context.catalogue.numbers.get(CURRENT_LOG, -1)
         found = self._files()
         self._next_number = max([number, *found]) + 1
         replayed = self._replay(number)
-        self._states = replayed.states
-        self._epochs = replayed.epochs
-        self.newest_cursor: Final = replayed.newest_cursor
-        self.newest_ledger: Final = max((state.newest_ledger for state in self._states.values()), default=-1)
-        self._agree_on_epochs(lost=bool(replayed.damages))
-        if replayed.clean:
-            self._log = self._make_log(number, resume_at=replayed.end)
-        else:
-            self._log = self._begin_log()
+        if replayed is None:
+            return
+        self._use(replayed)
+        if self._current is None:
+            self._current = self._begin_log()
             context.commits.commit_now()
         self._remove_leftovers(number, found)
+
+    # -- a log that the disk refuses to read
+
+    def read_again(self) -> Reading | None:
+        """Another try to read what the disk has refused; None if it is not time for one. Whoever gets it calls its
+        ``run``, on whatever thread, then hands it to ``finish_reading``."""
+        now_s = self._context.clock.monotonic()
+        if self.unread is None or now_s - self._read_s < READ_AGAIN_S:
+            return None
+        self._read_s = now_s
+        return self._reading(self._number)
+
+    def finish_reading(self, reading: Reading) -> None:
+        """Cursors can be used from now on if the log was read. DiskFailedError: the disk refused a write."""
+        if self.unread is None:
+            return
+        if reading.found is None:
+            self.unread = _unreadable(reading)
+            return
+        self._use(self._checked(reading, reading.found))
+        self.unread = None
+        self._context.quarantine.cursors_are_read(reading.path)
+        if self._current is None:
+            self._current = self._begin_log(replaces=self._number)
+
+    def _use(self, replayed: Replay) -> None:
+        """What the log says holds; it is continued if it can be."""
+        self._states = replayed.states
+        self._epochs = replayed.epochs
+        self.newest_cursor = replayed.newest_cursor
+        self.newest_ledger = max((state.newest_ledger for state in self._states.values()), default=-1)
+        self._agree_on_epochs(lost=bool(replayed.damages))
+        if replayed.clean:
+            self._current = self._make_log(self._number, resume_at=replayed.end)
 
     # -- what the broker does
 
@@ -77,7 +124,11 @@ class CursorStore:
         """What a subscription had acknowledged; None if the catalogue has no such subscription.
 
         A subscription that never recorded anything has its initial position. Call ``attach`` next.
+
+        StorageError: it is ``unread``.
         """
+        if self.unread is not None:
+            raise self.unread
         state = self._state(cursor_id)
         return None if state is None else state.copy()
 
@@ -102,8 +153,10 @@ class CursorStore:
             synced: It, and all before it, is to survive a power loss then, with ``durability=async`` too.
 
         Raises:
-            StorageError: the store has failed.
+            StorageError: the store has failed, or the log is ``unread``.
         """
+        if self.unread is not None:
+            raise self.unread
         if self._context.commits.error is not None:
             raise self._context.commits.error
         epoch = self._epochs.get(cursor_id, 0)
@@ -128,7 +181,7 @@ class CursorStore:
     @property
     def log_number(self) -> int:
         """The number of the current log."""
-        return self._log.number
+        return self._number if self._current is None else self._current.number
 
     @property
     def size_bytes(self) -> int:
@@ -138,16 +191,25 @@ class CursorStore:
     def compact(self) -> None:
         """Begin a new log now; it takes over when it is durable. Nothing happens if one is just beginning."""
         if self._log.started and self._context.commits.error is None:
-            self._log = self._begin_log(replaces=self._log)
+            self._current = self._begin_log(replaces=self._log.number)
 
     def close(self) -> None:
         """Make the last commit mark durable, so that the next start can continue this log."""
+        if self._current is None:
+            return
         try:
             self._context.handles.get(self._log.path).sync()
         except OSError as e:
             raise disk_failed(e) from e
 
     # -- inside
+
+    @property
+    def _log(self) -> CursorLog:
+        """The current log, of which everything is known."""
+        invariant(self._current is not None, "the cursor log was not read")
+        assert self._current is not None
+        return self._current
 
     def _state(self, cursor_id: int) -> CursorState | None:
         state = self._states.get(cursor_id)
@@ -163,30 +225,49 @@ class CursorStore:
     def _path(self, number: int) -> str:
         return layout.cursor_log_path(self._context.directory, number)
 
-    def _replay(self, number: int) -> Replay:
+    def _reading(self, number: int) -> Reading:
+        header = self._header(number)
         initial = self._context.catalogue.subscriptions.initial_positions()
-        path = self._path(number)
+        copy = self._context.marks.find(cursor_log_key(number), header.seed)
+        return Reading(self._context.disk, self._path(number), header, initial, copy)
+
+    def _replay(self, number: int) -> Replay | None:
+        """What the current log says; None if the disk refuses to read it."""
+        reading = self._reading(number)
         if number < 0:
-            return nothing_replayed(initial)
-        try:
-            with closing(self._context.disk.open(path)) as file:
-                header = self._header(number)
-                copy = self._context.marks.find(cursor_log_key(number), header.seed)
-                result = replay(file, header, initial, copy)
-                if result.clean:  # the next sync is to carry the last mark along, even if one for it alone has failed
+            return nothing_replayed(self._context.catalogue.subscriptions.initial_positions())
+        reading.run()
+        if reading.found is not None:
+            return self._checked(reading, reading.found)
+        assert reading.error is not None
+        if no_file(reading.error):
+            self._context.quarantine.note_missing_cursors(reading.path)
+            lost = nothing_replayed(self._context.catalogue.subscriptions.initial_positions())
+            lost.damages.append(DamagedRange(0, 0, 0, -1))
+            return lost
+        if not reading.opened and reading.error.errno != errno.EIO:
+            raise disk_failed(reading.error) from reading.error
+        self.unread = _unreadable(reading)
+        self._read_s = self._context.clock.monotonic()
+        self._context.quarantine.note_unread_cursors(reading.path, str(self.unread))
+        return None
+
+    def _checked(self, reading: Reading, result: Replay) -> Replay:
+        """What the log says, of which damage is told, and what is continued is written again."""
+        path = reading.path
+        if result.clean:  # the next sync is to carry the last mark along, even if one for it alone has failed
+            try:
+                with closing(self._context.disk.open(path)) as file:
                     write_again(file, result.end - HEAD_BYTES, result.end)
-                self._context.quarantine.report.truncated_bytes += max(file.size() - result.end, 0)
-        except OSError as e:
-            if not no_file(e):
-                raise disk_failed(e) from e
-            self._context.quarantine.note_missing_cursors(path)
-            result = nothing_replayed(initial)
-            result.damages.append(DamagedRange(0, 0, 0, -1))
-            return result
+            except OSError as e:
+                error = disk_failed(e)
+                self._context.commits.fail(error)
+                raise error from e
+        self._context.quarantine.report.truncated_bytes += max(reading.size_bytes - result.end, 0)
         for damage in result.damages:
             self._context.quarantine.note_acknowledgements(path, damage)
         if result.damages:
-            copy_aside(self._context.disk, path, layout.set_aside_path(path, number))
+            copy_aside(self._context.disk, path, layout.set_aside_path(path, self._number))
         return result
 
     def _agree_on_epochs(self, *, lost: bool) -> None:
@@ -211,7 +292,7 @@ class CursorStore:
                 else:
                     catalogue.subscriptions.set_cursor_epoch(cursor_id, self._epochs.get(cursor_id, 0))
 
-    def _make_log(self, number: int, *, resume_at: int = 0, replaces: CursorLog | None = None) -> CursorLog:
+    def _make_log(self, number: int, *, resume_at: int = 0, replaces: int = -1) -> CursorLog:
         return CursorLog(
             self._context.commits,
             self._path(number),
@@ -219,10 +300,11 @@ class CursorStore:
             resume_at=resume_at,
             on_group=self._compact_if_due,
             on_starting=lambda: self._context.catalogue.numbers.set(CURRENT_LOG, number),
-            on_started=lambda: self._remove([replaces.number]) if replaces is not None else None,
+            on_started=lambda: self._remove([replaces]) if replaces >= 0 else None,
         )
 
-    def _begin_log(self, replaces: CursorLog | None = None) -> CursorLog:
+    def _begin_log(self, replaces: int = -1) -> CursorLog:
+        """``replaces``: the number of the log that is removed when this one is durable; -1: none."""
         log = self._make_log(self._next_number, replaces=replaces)
         self._next_number += 1
         states = self._states | {cursor_id: snapshot() for cursor_id, snapshot in self._snapshots.items()}
@@ -244,15 +326,16 @@ class CursorStore:
         """Logs that a crash left behind. If the current one was missing, whatever else is there may be needed."""
         others = [number for number in found if number != self._log.number]
         lost = current >= 0 and current not in found
-        kept = [number for number in others if lost or not self._may_be_removed(number, current)]
-        for number in kept:
-            self._context.quarantine.note_unknown(self._path(number))
-        if removed := [number for number in others if number not in kept]:
+        removable = {number: False if lost else self._may_be_removed(number, current) for number in others}
+        for number in others:
+            if removable[number] is False:
+                self._context.quarantine.note_unknown(self._path(number))
+        if removed := [number for number in others if removable[number]]:
             self._remove(removed)
 
-    def _may_be_removed(self, number: int, current: int) -> bool:
+    def _may_be_removed(self, number: int, current: int) -> bool | None:
         """Not if it is no file, or another one under the name of one, nor if it went on after its snapshots: then it
-        was the current one, and the catalogue has lost that."""
+        was the current one, and the catalogue has lost that. None: the disk does not say; the next start asks again."""
         header = self._header(number)
         try:
             with closing(self._context.disk.open_read_only(self._path(number))) as file:
@@ -261,6 +344,9 @@ class CursorStore:
         except OSError as e:
             if no_file(e):
                 return False
+            if e.errno == errno.EIO:
+                logger.error("old cursor log cannot be read path=%s error=%s", self._path(number), e)
+                return None
             raise disk_failed(e) from e
         if number <= current or own not in (None, header):
             return own in (None, header)
@@ -287,3 +373,13 @@ class CursorStore:
     def _compact_if_due(self) -> None:
         if self._log.size_bytes - self._compacted_bytes > max(COMPACT_AT_BYTES, 2 * self._compacted_bytes):
             self.compact()
+
+
+def _unreadable(reading: Reading) -> StorageError:
+    why = reading.error.strerror or reading.error if reading.error is not None else "no reason was given"
+    return StorageError(
+        f"{reading.path}, which says what every subscription has acknowledged, cannot be read: {why};"
+        " until it can, topics with subscriptions are refused and no subscription is made",
+        hint="it is tried again; check the disk, or stop the broker and put a copy from a backup or of what can be read"
+        " in its place (what it lacks comes again, which is told); without the file every message comes again",
+    )

@@ -21,6 +21,7 @@ from broker_core.base.invariants import invariant
 from broker_core.storage import layout
 from broker_core.storage.catalogue import LEDGER_CLOSED, LedgerRow
 from broker_core.storage.context import StoreContext
+from broker_core.storage.cursor_log import Reading
 from broker_core.storage.disk import TOO_MANY_FILES, File, disk_failed, write_again, write_fully
 from broker_core.storage.ledger_index import DAMAGED, encode_footer
 from broker_core.storage.records import HEAD_BYTES, KIND_LEDGER, decode_head, file_seed
@@ -97,14 +98,18 @@ class LedgerRecovery:
 
 
 class TopicRecovery:
-    """The recovery of all ledgers of a topic that a crash left open, of which there is one at most as a rule."""
+    """The recovery of all ledgers of a topic that a crash left open, of which there is one at most as a rule; and
+    another try to read what its subscriptions have acknowledged, if the disk has refused that."""
 
-    def __init__(self, topic_id: int, ledgers: list[LedgerRecovery]) -> None:
+    def __init__(self, topic_id: int, ledgers: list[LedgerRecovery], cursors: Reading | None = None) -> None:
         self.topic_id = topic_id
         self.ledgers = ledgers
+        self.cursors = cursors
 
     def run(self) -> None:
         """On any one thread, before ``Store.finish_recovery``."""
+        if self.cursors is not None:
+            self.cursors.run()
         for ledger in self.ledgers:
             ledger.run()
 

@@ -77,6 +77,10 @@ class RecoveryReport:
         if damage not in self.damages:
             self.note(damage)
 
+    def forget(self, path: str) -> None:
+        """What was noted of a whole file does not hold any more."""
+        self.damages = [each for each in self.damages if (each.path, each.offset, each.size) != (path, 0, 0)]
+
     def topic_deleted(self, topic: str) -> None:
         """What was found of ``topic`` is not of one that is made under the same name."""
         deleted = f"{topic}, which was deleted"

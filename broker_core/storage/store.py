@@ -25,6 +25,7 @@ from broker_core.storage.buckets import BucketStore
 from broker_core.storage.catalogue import LEDGER_OPEN, Catalogue, LedgerRow
 from broker_core.storage.commit import GroupCommit
 from broker_core.storage.context import StoreContext
+from broker_core.storage.cursor_log import Reading
 from broker_core.storage.cursors import CursorStore
 from broker_core.storage.disk import Disk, Lock, Space, disk_failed, write_fully
 from broker_core.storage.handles import HandlePool
@@ -139,7 +140,7 @@ class Store:
 
         Raises:
             DiskFailedError: the disk refused a write.
-            StorageError: it refuses to read what a crash left open.
+            StorageError: it refuses to read what a crash left open, or what subscriptions have acknowledged.
             ServiceNotReadyError: the topic is being recovered on another thread, or is not ``drained``.
         """
         if topic_id in self._recoveries:
@@ -154,6 +155,11 @@ class Store:
         topic = self.catalogue.topics.by_id(topic_id)
         invariant(topic is not None, "topic %s is not in the catalogue", topic_id)
         assert topic is not None
+        if self._cursors_unread(topic_id):
+            reading = self.cursors.read_again()
+            if reading is not None:
+                reading.run()
+            self._finish_cursors(topic_id, reading)
         ledgers = [self._open_ledger(row) for row in self.catalogue.ledgers.of_topic(topic_id)]
         log = self._logs[topic_id] = TopicLog(self._context, topic, ledgers, self._let_go)
         return log
@@ -195,9 +201,11 @@ class Store:
         if under_way is not None or topic_id in self._logs or self.commits.error is not None:
             return under_way
         torn = [row for row in self.catalogue.ledgers.of_topic(topic_id) if self._is_torn(row)]
-        if not torn:
+        unread = self._cursors_unread(topic_id)
+        if not torn and not unread:
             return None
-        recovery = TopicRecovery(topic_id, [LedgerRecovery(self._context, row) for row in torn])
+        reading = self.cursors.read_again() if unread else None
+        recovery = TopicRecovery(topic_id, [LedgerRecovery(self._context, row) for row in torn], reading)
         self._recoveries[topic_id] = recovery
         return recovery
 
@@ -206,6 +214,19 @@ class Store:
         del self._recoveries[recovery.topic_id]
         for ledger in recovery.ledgers:
             ledger.finish()
+        self._finish_cursors(recovery.topic_id, recovery.cursors)
+
+    def _cursors_unread(self, topic_id: int) -> bool:
+        return self.cursors.unread is not None and self.catalogue.subscriptions.has_cursors(topic_id)
+
+    def _finish_cursors(self, topic_id: int, reading: Reading | None) -> None:
+        """StorageError if nobody can say what subscriptions of the topic have acknowledged."""
+        if reading is not None:
+            self.cursors.finish_reading(reading)
+            stay_above(self._context, ledgers=[self.cursors.newest_ledger], cursors=[self.cursors.newest_cursor])
+        if self._cursors_unread(topic_id):
+            assert self.cursors.unread is not None
+            raise self.cursors.unread
 
     # -- what was found
 

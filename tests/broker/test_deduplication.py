@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import msgspec
 import pytest
 
@@ -451,6 +453,37 @@ def test_the_ids_of_so_many_producers_are_kept() -> None:
         ids = world.topic().deduplication.ids  # type: ignore[union-attr]
         assert sorted(ids.persisted) == ["p3", "p4", "p5"]
         world.crash()
+
+
+def test_it_is_not_on_in_name_only_while_the_disk_refuses_the_cursor_log() -> None:
+    """1.8.6, reliability row 14: ids could not be kept, so the topic takes no messages from then on; that it was turned
+    on is kept."""
+    world = World()
+    world.publish(1)
+    world.subscribe(topic="of others")
+    world.broker.close()
+    world.settle()
+    world.store.close()
+    world.disk.before = refuse_cursor_logs
+    world.open()
+    _, answers = world.produce(name="p")
+    drained(world.broker.set_topic_policies(TopicName.parse(TOPIC), Policies(deduplication_enabled=True)))
+    world.settle()
+    assert answers.closed
+    for topic, error in ((TOPIC, ServiceNotReadyError), ("of others", PersistenceServerError)):
+        with pytest.raises(error, match=r"cursors/0\.log, which says"):
+            world.produce(topic, name="p")
+    world.disk.before = None
+    world.clock.advance(20_000)
+    assert world.topic("of others").subscriptions.keys() == {"s"}
+    assert world.produce(name="p")[0].last_sequence_id == -1
+    assert world.topic().deduplication_status == "Enabled"
+
+
+def refuse_cursor_logs(kind: str, path: str) -> None:
+    """A disk with a bad place there."""
+    if kind == "read" and "/cursors/" in path:
+        raise OSError(errno.EIO, "Input/output error")
 
 
 def test_it_can_be_turned_on_and_off() -> None:

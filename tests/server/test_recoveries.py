@@ -14,6 +14,7 @@ import pytest
 
 from broker_core.base.errors import OperationTimeoutError
 from broker_core.base.settings import Settings
+from broker_core.storage import cursors
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.sim_disk import SimDisk
 from broker_core.wire.entry import seal_entry
@@ -198,6 +199,56 @@ def test_a_ledger_that_the_disk_does_not_read_is_the_loss_of_its_topic_alone(cra
         assert client.ask(lookup(2)).lookupTopicResponse.response == CommandLookupTopicResponse.Connect
         assert stored(client) == [body(number) for number in range(ENTRIES)]
         assert not server.failures
+
+
+@pytest.mark.parametrize("at_end", ["stopped", "crashed"])
+def test_a_cursor_log_that_the_disk_does_not_read_is_the_loss_of_what_needs_it(
+    at_end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reliability row 14, 3.6.5: topics without subscriptions are served; the others are refused with the file, none of
+    their acknowledgements is taken for lost, and they are served as soon as it can be read."""
+    monkeypatch.setattr(cursors, "READ_AGAIN_S", 0.0)
+    disk = SimDisk()
+    with ServerThread(disk, Settings()) as server, RawClient(server.service_url) as client:
+        must_succeed(client.subscribe("t", "s"))
+        must_succeed(client.open_producer("t"))
+        must_succeed(client.open_producer("others", producer_id=1))
+        for number in range(4):
+            client.send_entry(0, number, body(number))
+            if number < 3:
+                place = client.next_command().send_receipt.message_id
+        url = f"{server.http_url}/admin/v2/persistent/public/default/t/subscription/s/expireMessages"
+        assert httpx.post(url, json={"ledgerId": place.ledgerId, "entryId": place.entryId}).status_code == 204
+        crashed = disk.crash(1, "none")
+    disk = crashed if at_end == "crashed" else disk
+    (log,) = disk.list_dir("/data/cursors")
+
+    def before(kind: str, path: str) -> None:
+        if kind == "read" and path == f"/data/cursors/{log}":
+            raise OSError(errno.EIO, "Input/output error")
+
+    disk.before = before
+    with (
+        ServerThread(disk, Settings()) as server,
+        RawClient(server.service_url, broker_entry_metadata=False) as client,
+    ):
+        must_succeed(client.open_producer("others"))
+        located = client.ask(lookup(1)).lookupTopicResponse
+        answers = [client.subscribe("t", "s"), client.open_producer("t", 1), client.subscribe("others", "s")]
+        refusals = [(located.error, located.message), *((each.error.error, each.error.message) for each in answers)]
+        assert [(error, log in message) for error, message in refusals] == [(PersistenceError, True)] * 4
+        assert log in httpx.get(f"{server.http_url}/admin/v2/brokers/health").text
+        assert disk.list_dir("/data/cursors") == [log]
+        disk.before = None
+        assert client.ask(lookup(2)).lookupTopicResponse.response == CommandLookupTopicResponse.Connect
+        stats = httpx.get(f"{server.http_url}/admin/v2/persistent/public/default/t/stats").json()
+        assert stats["subscriptions"]["s"]["msgBacklog"] == 1
+        must_succeed(client.subscribe("others", "s", 3))
+        assert httpx.get(f"{server.http_url}/admin/v2/brokers/health").text == "ok"
+        assert not server.failures
+    with ServerThread(disk.crash(2, "none"), Settings()) as server:
+        stats = httpx.get(f"{server.http_url}/admin/v2/persistent/public/default/t/stats").json()
+        assert stats["subscriptions"]["s"]["msgBacklog"] == 1
 
 
 REQUESTS: list[tuple[str, str]] = [

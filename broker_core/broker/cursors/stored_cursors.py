@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from broker_core.base.clock import Clock, Timers
+from broker_core.base.errors import PersistenceServerError
 from broker_core.base.positions import Position
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import CursorJournal
@@ -49,7 +50,10 @@ class StoredCursors:
             yield self._stored(row, cursor)._replace(unused_since_ms=self._rows.unused_since(row.id))
 
     def create(self, name: str, start: Position, properties: Mapping[str, str]) -> StoredCursor:
-        """Make a cursor whose mark-delete position is ``start``; the next group commit makes it durable."""
+        """Make a cursor whose mark-delete position is ``start``; the next group commit makes it durable.
+        PersistenceServerError: none can be made now."""
+        if (unread := self._store.cursors.unread) is not None:
+            raise PersistenceServerError(unread.message, hint=unread.hint)
         row = self._rows.create(self._log.topic_id, name, start, self._clock.now_ms(), properties)
         return self._stored(row, Cursor(self._log, start))
 

@@ -57,7 +57,8 @@ class DeduplicationCursor:
         connected, for those of a former life of the topic would be missed.
 
         Raises:
-            ServiceNotReadyError: the disk refuses an entry that has to be replayed, and nothing is left of the attempt.
+            ServiceNotReadyError: the disk refuses an entry that has to be replayed, or what cursors have recorded, and
+                nothing is left of the attempt.
         """
         self.ids = Deduplication(settings.broker_deduplication_max_number_of_producers, clock.monotonic())
         self._settings = settings
@@ -151,6 +152,8 @@ class DeduplicationCursor:
     # -- recovery
 
     def _row(self, now_ms: int) -> SubscriptionRow:
+        if (unread := self._store.cursors.unread) is not None:
+            raise ServiceNotReadyError(unread.message, hint=unread.hint)
         catalogue, topic_id = self._store.catalogue, self._log.topic_id
         row = catalogue.subscriptions.internal_cursor(topic_id, CURSOR_NAME)
         return row or catalogue.subscriptions.create(topic_id, CURSOR_NAME, self._log.last_confirmed, now_ms)

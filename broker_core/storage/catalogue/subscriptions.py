@@ -49,6 +49,10 @@ class Subscriptions:
         rows = self._database.rows(_SELECT + " WHERE topic_id = ? ORDER BY name", (topic_id,))
         return [_row(row) for row in rows if not row[2].startswith(INTERNAL_PREFIX)]
 
+    def has_cursors(self, topic_id: int) -> bool:
+        """Whether the topic has a durable subscription, or a cursor of the broker's own."""
+        return self._database.row(_SELECT + " WHERE topic_id = ? LIMIT 1", (topic_id,)) is not None
+
     def internal_cursor(self, topic_id: int, name: str) -> SubscriptionRow | None:
         """A cursor of the broker's own, made by ``create`` like any other."""
         row = self._database.row(_SELECT + " WHERE topic_id = ? AND name = ?", (topic_id, name))
