@@ -33,6 +33,12 @@ class Held:
         return peer
 
 
+def active(is_active: bool) -> BaseCommand:
+    """What tells a Failover consumer whether it gets the messages."""
+    change = pb.CommandActiveConsumerChange(consumer_id=0, is_active=is_active)
+    return BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE, active_consumer_change=change)
+
+
 def acked(peer: Peer) -> list[int]:
     """The entries of all ACKs that came to ``peer``."""
     return [each.entryId for c in peer.received if c.type == BaseCommand.ACK for each in c.ack.message_id]
@@ -155,6 +161,48 @@ def test_acks_that_wait_outlive_an_attachment_that_is_lost_as_it_is_made() -> No
         assert acked(peer) == []
         held.accept()
         await broker.until(lambda: peer.count(BaseCommand.FLOW) == 1)
+        assert acked(peer) == [0]
+
+    run(play)
+
+
+def test_who_takes_over_drops_nothing_for_having_acknowledged_it_before() -> None:
+    """3.1.8, 2.3.4.3 another consumer of the Failover subscription may have moved it back meanwhile; only that one is
+    disconnected for it by Apache Pulsar."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", type="failover")
+        peer = broker.peers[0]
+        peer.send(active(True))
+        peer.deliver(0, plain_entry(b"x"))
+        await consumer.acknowledge_cumulative(await consumer.receive(WAIT_S))
+        await broker.until(lambda: acked(peer) == [0])
+        peer.send(active(False))
+        peer.send(active(True))
+        peer.deliver(0, plain_entry(b"again"))
+        assert (await consumer.receive(WAIT_S)).value == b"again"
+        peer.transport.abort()
+        await broker.until(lambda: len(broker.peers) == 2 and broker.peers[1].count(BaseCommand.FLOW) == 1)
+        assert acked(broker.peers[1]) == []
+
+    run(play)
+
+
+@pytest.mark.parametrize("stands_by", [False, True])
+def test_a_cumulative_ack_that_waits_outlives_a_change_of_the_active_consumer(stands_by: bool) -> None:
+    """3.1.12 it is sent in time, by whoever stands by too; and one that the broker says twice changes nothing."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        consumer = await client.subscribe("t", "s", type="failover", acknowledgment_group_time_s=30)
+        peer = broker.peers[0]
+        peer.send(active(True))
+        peer.deliver(0, plain_entry(b"x"))
+        await consumer.acknowledge_cumulative(await consumer.receive(WAIT_S))
+        peer.send(active(not stands_by))
+        peer.deliver(0, plain_entry(b"again"))
+        peer.deliver(1, plain_entry(b"new"))
+        assert (await consumer.receive(WAIT_S)).value == b"new"
+        await consumer.close()
         assert acked(peer) == [0]
 
     run(play)

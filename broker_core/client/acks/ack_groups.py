@@ -170,6 +170,12 @@ class AckGrouping:
         else:
             self.send_cumulative_again()
 
+    def handed_over(self) -> None:
+        """What is not acknowledged goes to another consumer, or comes from one, that may have moved the subscription
+        back: a cumulative ack that was sent says nothing of what comes next, and is not repeated."""
+        if not self._cumulative_waits:
+            self._forget_cumulative()
+
     def forget(self) -> None:
         """Everything may come again: after a seek, or when all is to be redelivered."""
         self._open.clear()

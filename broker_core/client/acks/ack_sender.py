@@ -46,6 +46,7 @@ class AckSender:
         self.received = self._grouping.received
         self.is_duplicate = self._grouping.is_duplicate
         self.redelivering = self._grouping.redelivering
+        self.handed_over = self._grouping.handed_over
         self._waiting: list[asyncio.Future[None]] = []
         self._answers: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None

@@ -230,8 +230,13 @@ class PartitionAcks:
             # A rewind fell between: the broker must hear of its epoch, or all that it sends would pass for older.
             self._redeliver_all(connection)
 
-    def active_changed(self, *, active: bool) -> None:
-        """Whether this consumer of a Failover subscription gets what is not acknowledged, or another one does."""
+    def active_changed(self, *, active: bool, changed: bool) -> None:
+        """Whether this consumer of a Failover subscription gets what is not acknowledged, or another one does.
+
+        ``changed``: it is not what the broker said last.
+        """
+        if changed:
+            self._sender.handed_over()
         if active:
             self.chunks.took_over()
         else:

@@ -231,7 +231,7 @@ class TopicConsumer:
     def active_changed(self, active: bool) -> None:
         changed = self._told_active is not active
         self.is_active = self._told_active = active
-        self.acks.active_changed(active=active)
+        self.acks.active_changed(active=active, changed=changed)
         listener = self._context.config.event_listener
         if listener is not None and changed:
             call_application(listener.became_active if active else listener.became_inactive, str(self.topic))
