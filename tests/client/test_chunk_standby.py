@@ -26,4 +26,8 @@ def test_who_stands_by_gives_up_no_chunks_of_the_active_one(client: Client, serv
             assert_nothing_comes(first, EXPIRE_S + 0.5)
             raw.send("A1", 2)
             assert values(take(second, 1)) == ["abcdefghij" * 2]
-        assert values(take(first, 1)) == ["abcdefghij" * 2]
+        # An Apache Pulsar that hears of the close just before it has noted that the last chunk left waits for what is
+        # published next, for the new active consumer, and its rewind a second later is in vain until something is.
+        eventually(lambda: first.is_active, "it has taken over")
+        raw.send("B0", 1)
+        assert values(take(first, 2)) == ["abcdefghij" * 2, "abcdefghij"]
