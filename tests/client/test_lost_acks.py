@@ -5,6 +5,7 @@ import pytest
 
 from broker_core.client import AsyncClient
 from broker_core.wire.commands import close_consumer, success
+from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -42,6 +43,15 @@ def active(is_active: bool) -> BaseCommand:
 def acked(peer: Peer) -> list[int]:
     """The entries of all ACKs that came to ``peer``."""
     return [each.entryId for c in peer.received if c.type == BaseCommand.ACK for each in c.ack.message_id]
+
+
+def first_chunk() -> bytes:
+    """Of a message of two."""
+    metadata = pb.MessageMetadata(
+        producer_name="p", sequence_id=0, publish_time=1, uuid="A", chunk_id=0, num_chunks_from_msg=2,
+        total_chunk_msg_size=2,
+    )  # fmt: skip
+    return seal_entry(metadata.SerializeToString(), b"x")
 
 
 def dropped(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -204,5 +214,18 @@ def test_a_cumulative_ack_that_waits_outlives_a_change_of_the_active_consumer(st
         assert (await consumer.receive(WAIT_S)).value == b"new"
         await consumer.close()
         assert acked(peer) == [0]
+
+    run(play)
+
+
+def test_a_failover_consumer_acknowledges_at_once_what_it_gives_up() -> None:
+    """5.3.7, 2.3.4.3: gathered, it would leave when another consumer is active, which may have the whole message."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        options = {"acknowledgment_group_time_s": 3600, "expire_time_of_incomplete_chunked_message_s": 0.2}
+        await client.subscribe("t", "s", type="failover", **options)  # type: ignore[arg-type]
+        peer = broker.peers[0]
+        peer.deliver(0, first_chunk())
+        await broker.until(lambda: acked(peer) == [0])
 
     run(play)

@@ -58,6 +58,7 @@ class PartitionAcks:
         self._redelivery = Redelivery(self, config, network.clock, network.timers, dead_letters)
         self.chunks = ChunkReceiving(source, self, config, network.clock, network.timers)
         self._between_chunks = DeliveredEntries() if context.durable and not config.is_shared else None
+        self._may_stand_by = config.type == "failover"
         self.notes_arrivals = self._between_chunks is not None
         self.taken = self._redelivery.taken if config.ack_timeout_s else None
         """To be called with each message that the application gets, on its thread; None: there is no need to."""
@@ -156,6 +157,8 @@ class PartitionAcks:
     def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
         *others, last = positions
         self._sender.individual(MessageId(last.ledger, last.entry, self.topic.partition_index), None, chunks=others)
+        if self._may_stand_by:  # Gathered, they would leave when another consumer may have the whole message.
+            self._sender.flush()
 
     def give_back(self, positions: tuple[Position, ...]) -> None:
         self._redelivery.give_back([*positions])
