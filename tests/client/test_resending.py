@@ -25,6 +25,13 @@ from tests.client.scenes import run
 from tests.client.scripted_broker import Peer, ScriptedBroker, answer, scripted_broker
 
 
+def moved(producer_id: int, there: ScriptedBroker) -> BaseCommand:
+    """What tells a producer that its topic is served by another broker now."""
+    closed = pb.CommandCloseProducer(producer_id=producer_id, request_id=-1 % 2**64)
+    closed.assignedBrokerServiceUrl = there.service_url
+    return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=closed)
+
+
 def test_unconfirmed_messages_are_sent_again_in_order() -> None:
     """1.7.7 after a lost connection everything without receipt is sent once more, in order, under the same name."""
 
@@ -159,6 +166,36 @@ def test_a_late_receipt_of_a_chunk_does_not_count_for_another() -> None:
         assert not sending.done()
         peer.receipt(0, 12)
         assert (await sending).entry == 12
+
+    run(play)
+
+
+def test_a_late_receipt_of_a_chunk_does_not_count_for_another_behind_a_stay_elsewhere() -> None:
+    """5.1.6, 1.7.8: the topic moved to another broker and back, while the first one still confirmed what it had."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        async with scripted_broker() as other:
+            for each in broker, other:
+                each.on_send = lambda peer, sequence_id: None
+            producer = await client.create_producer(
+                "t", batching_enabled=False, chunking_enabled=True, chunk_max_message_size=5
+            )
+            sending = asyncio.ensure_future(producer.send("first,last."))
+            peer = broker.peers[0]
+            await broker.until(lambda: len(peer.sends) == 3)
+            former = peer.producer_id
+            peer.send(moved(former, other))
+            await other.until(lambda: bool(other.peers) and len(other.peers[0].sends) == 3)
+            other.peers[0].send(moved(other.peers[0].producer_id, broker))
+            await broker.until(lambda: len(peer.sends) == 6)
+            peer.receipt(0, 0, former)
+            peer.receipt(0, 1, former)
+            for entry in 10, 11:
+                peer.receipt(0, entry)
+            await client.partitions("t")  # its answer comes behind the receipts
+            assert not sending.done()
+            peer.receipt(0, 12)
+            assert (await sending).entry == 12
 
     run(play)
 

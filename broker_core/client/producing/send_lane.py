@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import weakref
 from collections import deque
 from collections.abc import Callable
 from copy import copy
@@ -113,7 +114,7 @@ class SendLane:
         self._config = config
         self._take_open = take_open
         self._id = network.next_producer_id()
-        self._written_to: Connection | None = None  # under this id
+        self._written_to: weakref.WeakSet[Connection] = weakref.WeakSet()  # under this id
         self._epoch = -1
         self._made = False
         self._topic_epoch: int | None = None
@@ -183,10 +184,10 @@ class SendLane:
 
     async def attach(self, connection: Connection) -> None:
         self._epoch += 1
-        if connection is self._written_to and any(each.entry.is_chunk for each in self._pending):
+        if connection in self._written_to and any(each.entry.is_chunk for each in self._pending):
             # All chunks of a message have its sequence id: a receipt from before would be taken for another chunk's.
             self._id = self._network.next_producer_id()
-            self._written_to = None
+            self._written_to.clear()
         producer_id = self._id
         request_id = connection.next_request_id()
         connection.producers[producer_id] = self
@@ -212,7 +213,7 @@ class SendLane:
         self._written_bytes = 0
         self._written_before = self._written
         self._unwritten = self._pending.copy()
-        self._written_to = connection
+        self._written_to.add(connection)
         self._write_more(connection)
 
     def given_up(self, failure: PulsarishError) -> None:
