@@ -102,7 +102,7 @@ class TlsError(PulsarishError):
 
 
 class OperationTimeoutError(PulsarishError):
-    """No answer in time. What was asked may or may not have happened."""
+    """No answer in time. What was asked may or may not have happened, unless the message says that it was not sent."""
 
     retriable = True
 

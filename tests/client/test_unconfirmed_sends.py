@@ -207,6 +207,33 @@ def test_a_time_that_is_over_is_told_as_unknown_too() -> None:
     run(play)
 
 
+def test_what_never_left_in_time_is_told_as_not_sent() -> None:
+    """1.7.8, 1.7.6: it waited for a connection, or in an open batch; it is stored nowhere, and can be sent again."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer("t", send_timeout_s=2, batching_max_publish_delay_s=60)
+        peer = broker.peers[0]
+        sends = sent(producer, "a")
+        await broker.until(lambda: len(peer.sends) == 1)
+        held: list[BaseCommand] = []
+        broker.handlers[BaseCommand.PRODUCER] = lambda peer, command: held.append(command)
+        peer.send(close_producer(peer.producer_id, -1))
+        await broker.until(lambda: bool(held))
+        sends += sent(producer, "waits for a connection")
+        await asyncio.sleep(0)
+        told: list[object] = []
+        message = producer.outgoing("in an open batch")
+        await producer.reserve(message.size_bytes)
+        producer.enqueue(message, lambda _, failure: told.append(type(failure)))
+        assert await outcomes(sends) == [SendUnconfirmedError, OperationTimeoutError]
+        assert told == [OperationTimeoutError]
+        with pytest.raises(OperationTimeoutError, match=r"1 message\(s\) were not sent"):
+            await sends[1]
+
+    run(play)
+
+
 def test_rows_that_are_in_flight_to_other_partitions_may_be_stored() -> None:
     """1.7.8 one partition has failed and the writer tells it at once; all other rows passed for not stored."""
 

@@ -26,6 +26,7 @@ from broker_core.base.errors import (
     AlreadyClosedError,
     ChecksumMismatchError,
     NotAllowedError,
+    OperationTimeoutError,
     ProducerBlockedQuotaException,
     PulsarishError,
     RemoteProtocolError,
@@ -306,20 +307,32 @@ class SendLane:
                 waiter.set_result(None)
 
     def _expire(self) -> None:
-        """If the time of the oldest entry is over, give up all; whether they are stored is unknown."""
+        """If the time of the oldest entry is over, give up all; whether what was written is stored is unknown."""
         self._timer = None
         if not self._pending:
             return
         if self._pending[0].deadline > self._network.loop.time():
             self._timer = self._network.loop.call_at(self._pending[0].deadline, self._expire)
             return
-        for entry in [each.entry for each in self._take_pending()] + self._take_open():
-            failure = SendUnconfirmedError(
-                f"no receipt from {self.topic} in {self._config.send_timeout_s:g} s, for this or what was sent before "
-                f"it, so it is unknown whether {entry.messages} message(s) are stored",
-                hint=_HINT_UNCONFIRMED,
-            )
-            self._report(entry, None, failure)
+        pending, unsent = self._take_pending(), self._take_open()
+        for each in pending:
+            was_sent = each.number <= self._written
+            self._report(each.entry, None, self._late(each.entry) if was_sent else self._unsent_in_time(each.entry))
+        for entry in unsent:
+            self._report(entry, None, self._unsent_in_time(entry))
+
+    def _late(self, entry: OutgoingEntry) -> SendUnconfirmedError:
+        return SendUnconfirmedError(
+            f"no receipt from {self.topic} in {self._config.send_timeout_s:g} s, for this or what was sent before "
+            f"it, so it is unknown whether {entry.messages} message(s) are stored",
+            hint=_HINT_UNCONFIRMED,
+        )
+
+    def _unsent_in_time(self, entry: OutgoingEntry) -> OperationTimeoutError:
+        return OperationTimeoutError(
+            f"{self.topic} could not be reached in {self._config.send_timeout_s:g} s, or gave no receipt for what was "
+            f"sent before: {entry.messages} message(s) were not sent"
+        )
 
     def _take_pending(self) -> list[_Pending]:
         """What has no receipt; nothing of it is written any more, and its receipts are not waited for."""
