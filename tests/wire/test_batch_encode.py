@@ -408,6 +408,35 @@ def test_a_property_that_is_no_text_names_its_row(what: str, messages_max: int) 
         encode_entries(pa.record_batch([column.slice(1)], ["properties"]), messages_max=messages_max, **HEAD)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "number", "told"),
+    [
+        ("event_time", pa.uint64(), 2**63, "has the event_time 9223372036854775808"),
+        ("deliver_at", pa.uint64(), 2**64 - 1, "has the deliver_at 18446744073709551615"),
+        ("event_time", pa.timestamp("s"), 2**63 // 1000 + 1, "has the event_time 9223372036854776"),
+        ("event_time", pa.timestamp("s"), -(2**62), "has the event_time -4611686018427387904"),
+        ("sequence_id", pa.uint64(), 2**63, "has the sequence id 9223372036854775808"),
+    ],
+)
+def test_a_number_that_64_bits_with_a_sign_do_not_hold_is_told_with_its_row(
+    name: str, kind: pa.DataType, number: int, told: str
+) -> None:
+    """Arrow's own error named no row, and was none of ours."""
+    plain = kind if pa.types.is_integer(kind) else pa.int64()
+    column = pa.array([0, 1, 2, number], plain).cast(kind)
+    with pytest.raises(RowError, match=f"row 2 {told}"):
+        encode_entries(pa.record_batch([column.slice(1)], [name]), **HEAD)
+
+
+def test_the_largest_times_are_sent_as_they_are() -> None:
+    """What a null holds is nobody's time."""
+    largest = pa.array([2**63 - 1, 2**63], pa.uint64())
+    nulled = pa.Array.from_buffers(pa.uint64(), 2, [pa.py_buffer(b"\x01"), largest.buffers()[1]])
+    (entry,) = encode_entries(pa.record_batch([nulled], ["event_time"]), **HEAD)
+    found = decode_entries([EntryRef(0, 0, bytes(entry.body))], {"event_time"}).column("event_time")
+    assert found.to_pylist() == [2**63 - 1, None]
+
+
 def test_a_pair_that_is_null_is_no_property() -> None:
     """Arrow keeps name and value behind a pair that is null; they are not what the row says."""
     names, values = pa.array(["a", "b"]), pa.array(["1", "2"])

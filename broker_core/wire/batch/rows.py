@@ -126,11 +126,11 @@ def _sequence_ids(batch: pa.RecordBatch) -> NDArray[np.int64] | None:
     if array.null_count:
         row = int(np.flatnonzero(presence(array) == 0)[0])
         raise RowError(row, "has no sequence id, and others have one", hint="give one to every row, or to none")
-    ids = values_of(array.cast(pa.int64()))
+    ids = values_of(array.cast(pa.int64(), safe=False))  # Too large an unsigned one is negative here.
     wrong = np.flatnonzero((ids < 0) | (ids > SENT_NUMBER_MAX))
     if wrong.size:
         row = int(wrong[0])
-        raise RowError(row, f"has the sequence id {ids[row]}", hint=f"they are numbers from 0 to {SENT_NUMBER_MAX}")
+        raise RowError(row, f"has the sequence id {array[row]}", hint=f"they are numbers from 0 to {SENT_NUMBER_MAX}")
     return readonly(ids)
 
 
@@ -142,9 +142,22 @@ def _times(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
     if pa.types.is_timestamp(array.type) and array.type.unit in _OF_MS:
         times = values_of(array.cast(pa.int64())) // _OF_MS[array.type.unit]
     elif pa.types.is_timestamp(array.type):
-        times = values_of(array.cast(pa.timestamp("ms", array.type.tz)).cast(pa.int64()))
+        times = _milliseconds(array.cast(pa.int64()), name, 1000 if array.type.unit == "s" else 1)
     elif pa.types.is_integer(array.type):
-        times = values_of(array.cast(pa.int64()))
+        times = _milliseconds(array, name, 1)
     else:
         raise bad_type(name, array.type, "timestamp, or integer milliseconds")
     return readonly(np.where(presence(array), times, 0) if array.null_count else times)
+
+
+def _milliseconds(array: pa.Array, name: str, unit_ms: int) -> NDArray[np.int64]:
+    """Integers, of ``unit_ms`` each, in 64 bits; RowError for the first that these do not hold."""
+    found = values_of(array.cast(pa.int64(), safe=False))
+    if unit_ms == 1 and not pa.types.is_uint64(array.type):
+        return found
+    wrong = found < 0 if unit_ms == 1 else found * unit_ms // unit_ms != found  # What is too large wraps around.
+    rows = np.flatnonzero(wrong & (presence(array) != 0))
+    if rows.size:
+        row = int(rows[0])
+        raise RowError(row, f"has the {name} {array[row]}", hint="its milliseconds must fit into 64 bits with a sign")
+    return found * unit_ms
