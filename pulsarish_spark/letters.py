@@ -134,6 +134,11 @@ def _properties(system: Mapping[str, Column]) -> Column:
 
 
 def _send(rows: DataFrame, extra: Mapping[str, Column], options: Mapping[str, object]) -> None:
-    copied = [name for name in _COPIED if name in rows.columns]
-    letters = rows.select(*copied, *(column.alias(name) for name, column in extra.items()))
+    from pyspark.sql import functions
+
+    copied = {name: functions.col(name) for name in _COPIED if name in rows.columns}
+    if "key_is_bytes" in copied:
+        # Null: text where it is UTF-8. Clients in other languages send what is not as text too; a copy has its bytes.
+        copied["key_is_bytes"] = functions.when(copied["key_is_bytes"], True)
+    letters = rows.select(*(column.alias(name) for name, column in (copied | dict(extra)).items()))
     letters.write.format("pulsarish").options(**option_texts(None, options)).mode("append").save()

@@ -100,6 +100,19 @@ def test_a_count_that_nobody_can_have_reached_stops_no_batch(spark: SparkSession
     assert found == {count: ("DLQ" if len(times) > 1 else "RETRY", times) for count, times in counts.items()}
 
 
+def test_a_key_that_is_no_text_stops_no_batch(spark: SparkSession, broker: Broker, topic: str) -> None:
+    """4.6.4 clients in other languages send such keys as text, and the source says so; their copies have the bytes."""
+    keys = [(b"text", False), (b"bytes", True), (b"\xff", False), (b"\xfe", True), (None, None)]
+    rows = spark.createDataFrame(keys, "key binary, key_is_bytes boolean").selectExpr(
+        "key", "key_is_bytes", "'v' value", "'t' topic", "'1:2:0' message_id", "map('a', 'b') properties"
+    )
+    where: dict[str, Any] = {"service.url": broker.service_url}
+    pulsarish_spark.dead_letter(rows, topic=topic, subscription="s", **where)
+    found = read_arrow(f"{topic}-s-DLQ", **where).read_all().to_pylist()
+    sent = {(row["key"], row["key_is_bytes"]) for row in found}
+    assert sent == {(b"text", False), (b"bytes", True), (b"\xff", True), (b"\xfe", True), (None, None)}
+
+
 @pytest.mark.parametrize("delay_s", [-0.001, math.nan, math.inf, 1e10])
 def test_a_delay_that_cannot_be_is_refused(spark: SparkSession, delay_s: float) -> None:
     """Before anything is sent, as the sink does."""

@@ -18,11 +18,15 @@ ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 RECONSUMETIMES: Final = "RECONSUMETIMES"
 DELAY_TIME: Final = "DELAY_TIME"
 
+_COUNT_MAX: Final = 2**63 - 1
+"""The largest count that can be read, as for a query: no client counts further. Python refuses thousands of digits."""
+
 
 def reconsume_times(message: Message) -> int:
     """How often the application has asked for this message again by ``reconsume_later``."""
     text = message.properties.get(RECONSUMETIMES, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    count = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_COUNT_MAX)) else 0
+    return count if count <= _COUNT_MAX else 0
 
 
 def dead_letter(message: Message, origin: str) -> MessageFields:
@@ -45,7 +49,7 @@ def _copy(message: Message, origin: str, custom: Mapping[str, str], system: Mapp
         ORIGIN_MESSAGE_ID: own.get(ORIGIN_MESSAGE_ID, str(message.message_id)),
     }
     return {
-        "key": message.key,
+        "key": message.key_to_send,
         "ordering_key": message.ordering_key,
         "properties": {**own, **custom, **first, **system},
         "event_time_ms": message.event_time_ms,

@@ -82,6 +82,13 @@ class Message:
         return decoded_key(key) if own.partition_key_b64_encoded else key
 
     @property
+    def key_to_send(self) -> str | bytes | None:
+        """``key`` for a copy: the bytes of a text that is not UTF-8, which ``key`` shows with replacements."""
+        own = self._own
+        is_text = own.HasField("partition_key") and not own.partition_key_b64_encoded
+        return own.partition_key if is_text else self.key  # The runtime hands out bytes where it is not UTF-8.
+
+    @property
     def ordering_key(self) -> bytes | None:
         own = self._own
         return own.ordering_key if own.HasField("ordering_key") else None
