@@ -13,6 +13,7 @@ Source: semantics 4.6, 4.7.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,8 @@ from broker_core.base.names import TopicName
 from broker_core.client import DeadLetterPolicy
 from broker_core.client.dead_letters.letter_copies import DELAY_TIME, ORIGIN_MESSAGE_ID, REAL_TOPIC, RECONSUMETIMES
 from broker_core.client.settings.dead_letter_policy import MAX_REDELIVER_COUNT_DEFAULT, LetterTopics, letter_topics
-from pulsarish_spark.options import DELIVER_AFTER_MS_MAX, option_texts
+from pulsarish_spark.connecting.connection import connected
+from pulsarish_spark.options import DELIVER_AFTER_MS_MAX, Side, names_broker, option_texts, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,9 +50,10 @@ def retry_later(
 
     ``rows`` have columns of the source: value, topic (full names), message_id and properties, and those of key,
     key_is_bytes, ordering_key and event_time that copies should have. ``topic``: the query's, of several the first by
-    name. ``options``: of the sink, as ``**{"service.url": "pulsar://host:6650"}``. Returns when all copies are stored;
-    ConfigError if a column is missing. A copy comes to the consumers that subscribed to the retry topic
-    (``retryEnabled``).
+    name. ``options``: of the sink. Rows do not tell where they are from: of a query with an address of its own
+    name it, as ``**{"service.url": "pulsar://host:6650"}``. Else copies go to the broker of the environment, or to the
+    embedded one, if it has ``topic``. Returns when all copies are stored; ConfigError if it has not, or if a column is
+    missing. A copy comes to the consumers that subscribed to the retry topic (``retryEnabled``).
     """
     from pyspark.sql import functions
 
@@ -71,6 +74,7 @@ def retry_later(
     if delay_ms:
         due = functions.current_timestamp() + functions.expr(f"make_dt_interval(0, 0, 0, {delay_ms / 1000})")
         extra["deliver_at"] = functions.when(~is_dead, due)
+    _check_broker(topic, options)
     _send(rows, extra, options)
 
 
@@ -80,6 +84,7 @@ def dead_letter(rows: DataFrame, *, topic: str, subscription: str, **options: ob
 
     _check(rows)
     topics = _topics(topic, subscription, MAX_REDELIVER_COUNT_DEFAULT)
+    _check_broker(topic, options)
     _send(rows, {"topic": functions.lit(str(topics.dead)), "properties": _properties(_first(subscription))}, options)
 
 
@@ -95,6 +100,26 @@ def _check(rows: DataFrame) -> None:
             f"the rows have no column {missing[0]}, which a copy needs",
             hint=f"keep the source's columns {', '.join(_NEEDED)} in the rows",
         )
+
+
+def _check_broker(topic: str, options: Mapping[str, object]) -> None:
+    """ConfigError where ``options`` name no broker, and the one that copies would go to has no such topic.
+
+    Rows do not tell where they are from. Elsewhere nobody would read the copies, and the originals are acknowledged.
+    """
+    from pyspark.sql.utils import is_remote
+
+    given = option_texts(None, options)
+    if names_broker(given, Side.BATCH_WRITE) or is_remote():  # The embedded broker of a remote session is not ours.
+        return
+    address = write_options(given, Side.BATCH_WRITE, os.environ).address
+    with connected(address) as client:
+        if client.existing_partitions(topic) is None:
+            where = address.service_url or f"the embedded broker of {address.data_dir}"
+            raise ConfigError(
+                f"{where} has no topic {topic}, so the rows cannot be from there",
+                hint='of a query with an address of its own, name its broker: **{"service.url": "pulsar://host:6650"}',
+            )
 
 
 def _first(subscription: str) -> dict[str, Column]:

@@ -118,6 +118,11 @@ def names_topics(raw: Mapping[str, str], side: Side = Side.READ) -> bool:
     return not parse_all(raw, side).keys().isdisjoint(SELECTORS)
 
 
+def names_broker(raw: Mapping[str, str], side: Side) -> bool:
+    """Whether ``raw`` itself says which broker; ConfigError if ``side`` does not have such options."""
+    return not parse_all(raw, side).keys().isdisjoint({"service.url", "data.dir"})
+
+
 def replay_file(raw: Mapping[str, str]) -> str:
     """The exported batch that is to be read instead of a topic; "" if none is. ConfigError if more is asked for."""
     if REPLAY_FILE.lower() not in map(str.lower, raw):

@@ -23,7 +23,7 @@ def received(key: bytes | None = None, *, is_base64: bool = False, times: str = 
     if key is not None:
         travelled += b"\x32" + bytes([len(key)]) + key  # protobuf itself sends no text that is not UTF-8
     source = SimpleNamespace(topic="t")
-    return Message(source, MessageId(1, 2), b"v", pb.MessageMetadata.FromString(travelled), None, 0, -1, -1)  # type: ignore[arg-type]
+    return Message(source, MessageId(1, 2), b"v", pb.MessageMetadata.FromString(travelled), None, 0, -1, -1)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 import pulsarish_spark
 from broker_core.base.errors import ConfigError
 from broker_core.client import Client, DeadLetterPolicy
+from pulsarish_spark import letters as letters_of_queries
 from pulsarish_spark import read_arrow
 from tests.spark.brokers import Broker, numbers
 from tests.spark.queries import drain
@@ -119,6 +121,26 @@ def test_a_delay_that_cannot_be_is_refused(spark: SparkSession, delay_s: float) 
     columns = "'x' value, 't' topic, '1:2:0' message_id, map('a', 'b') properties"
     with pytest.raises(ConfigError, match=r"a delay of .* s is not possible; use 0 to 3\d+ seconds"):
         pulsarish_spark.retry_later(spark.sql(f"select {columns}"), delay_s, topic="t", subscription="s")
+
+
+@pytest.mark.parametrize("send", [pulsarish_spark.dead_letter, partial(pulsarish_spark.retry_later, delay_s=1)])
+def test_copies_go_to_no_broker_that_nobody_named_and_that_does_not_have_the_topic(
+    spark: SparkSession, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, send: Any
+) -> None:
+    """Rows do not tell where they are from: copies of a query with an address of its own went where nobody reads them,
+    and the originals were acknowledged."""
+    monkeypatch.setenv("PULSARISH_SERVICE_URL", broker.service_url)
+    sent: list[object] = []
+    monkeypatch.setattr(letters_of_queries, "_send", lambda *given: sent.append(given))
+    rows = spark.sql(f"select 'x' value, '{topic}' topic, '1:2:0' message_id, map('a', 'b') properties")
+    with pytest.raises(ConfigError, match=f'has no topic .*{topic}.* name its broker.*"service.url"'):
+        send(rows, topic=topic, subscription="s")
+    assert not sent
+    assert not broker.topic_exists(topic)
+    send(rows, topic=topic, subscription="s", **{"service.url": broker.service_url})
+    broker.create(topic, 0)
+    send(rows, topic=topic, subscription="s")
+    assert len(sent) == 2
 
 
 def test_copies_need_the_columns_that_they_are_made_of(spark: SparkSession) -> None:
