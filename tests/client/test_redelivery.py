@@ -155,6 +155,24 @@ def test_the_others_of_a_batch_time_out_when_its_nacked_message_is_copied() -> N
     assert part.asked == [(1250, 1)]
 
 
+def test_the_others_of_a_batch_that_was_kept_back_come_though_its_nacked_message_is_acknowledged() -> None:
+    """4.3.6, 4.5 a lost connection brings the batch again while a nack waits, and it is not shown: the others, which
+    were queued and not taken, still come when the delay is over."""
+    part = Part()
+    config = ConsumerConfig(type="shared", negative_ack_redelivery_delay_s=NACK_MS / 1000)
+    part.redelivery = Redelivery(part, config, part.time, part.time)
+    part.deliver(1, size=2)
+    first = part.queue.take()
+    assert first is not None
+    part.redelivery.nack(first.message_id, 0)
+    part.queue.clear(part)
+    part.redelivery.reattached()
+    assert part.deliver(1, size=2) == 0
+    part.redelivery.acknowledged(first.message_id, whole=False)
+    part.time.advance(30_000)
+    assert [entry for _, entry in part.asked] == [1]
+
+
 @pytest.mark.parametrize("kind", ["exclusive", "failover"])
 def test_single_active_consumers_rewind(kind: str) -> None:
     """4.2.5, 4.3.7 a timeout or a nack brings everything from the mark-delete position on, once."""

@@ -91,7 +91,10 @@ class Redelivery:
     def arrived(self, messages: list[Message]) -> list[Message]:
         """The messages of an entry that may be shown, all or none: not while a nack waits, nor when given up."""
         if messages and messages[0].message_id.position in self._nacks:
-            # A lost connection brought it back before its delay was over; it is asked for again in time.
+            # A lost connection brought it back before its delay was over; it is asked for again in time, all of it:
+            # others of its batch may have been queued and not taken, and nothing else would bring them.
+            for each in messages:
+                self._nacks.add(each.message_id.position, 0.0, each.message_id.batch_index)
             return []
         return messages if self._dead is None else self._dead.arrived(messages)
 
