@@ -405,15 +405,12 @@ class GroupCommit:
         return self._catalogue.take_changes()
 
     def _choose(self) -> tuple[list[WriteQueue], list[WriteQueue]]:
-        """The queues of the next job, and those that must wait for a later one."""
-        chosen = {queue.path: queue for queue in self._waiting[:FILES_PER_GROUP]}
-        postponed = self._waiting[FILES_PER_GROUP:]
-        if self._sync_asked:
-            unsynced = [q for path, q in self._unsynced.items() if path not in chosen]
-            for queue in unsynced[: FILES_PER_GROUP - len(chosen)]:
-                if not queue.waiting:
-                    chosen[queue.path] = queue
-        return list(chosen.values()), postponed
+        """The queues of the next job, and those that must wait for a later one. Of files that only need a sync there
+        may always be half: very many that are written to would keep them from it."""
+        unsynced = [queue for queue in self._unsynced.values() if not queue.waiting] if self._sync_asked else []
+        room = FILES_PER_GROUP - min(len(unsynced), FILES_PER_GROUP // 2)
+        chosen, postponed = self._waiting[:room], self._waiting[room:]
+        return chosen + unsynced[: FILES_PER_GROUP - len(chosen)], postponed
 
     def _track_unsynced(self, groups: list[_Group]) -> None:
         for group in groups:

@@ -13,12 +13,12 @@ import pytest
 
 from broker_core.base.errors import DiskFailedError, StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.storage import MarkDelete, ledger_writer
+from broker_core.storage import MarkDelete, commit, ledger_writer
 from broker_core.storage.commit import FILES_PER_GROUP
 from broker_core.storage.records import encode_mark
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
-from tests.storage.model import SMALL_LEDGERS, discard, open_store
+from tests.storage.model import SMALL_LEDGERS, discard, open_store, read_all
 
 
 def test_one_job_is_in_flight_and_the_next_group_collects_meanwhile() -> None:
@@ -160,6 +160,35 @@ def test_a_file_that_is_removed_under_the_broker_ends_the_store(what: str) -> No
         store.commits.commit_now()
     assert answers == [store.commits.error] * 2
     store.close()
+
+
+def test_files_that_are_always_busy_do_not_keep_others_from_being_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``durability=async`` loses a second at most, also of a file that nobody writes to while very many are written."""
+    monkeypatch.setattr(commit, "FILES_PER_GROUP", 2)
+    disk = SimDisk()
+    settings = msgspec.structs.replace(SMALL_LEDGERS, durability="async", managed_ledger_max_entries_per_ledger=100)
+    store = open_store(disk, settings)
+    logs = [store.open_log(store.catalogue.topics.create(name, 1).id) for name in ("idle", "a", "b", "c")]
+    for log in logs:
+        log.append(entry(b"0"), 1, lambda error: None)
+    store.commits.commit_now()
+    for log in logs:
+        log.append(entry(b"1"), 1, lambda error: None)
+    store.commits.commit_now()
+    assert store.commits.unsynced_files == 4
+    for log in logs[1:]:
+        log.append(entry(b"2"), 1, lambda error: None)
+    store.commits.sync_due()
+    for _ in range(6):
+        job = store.commits.take()
+        assert job is not None
+        for log in logs[1:]:  # as if all of them were written to meanwhile
+            log.append(entry(b"3"), 1, lambda error: None)
+        job.run()
+        store.commits.finish(job, None)
+    discard(store)
+    store = open_store(disk.crash(0, "none"), settings)
+    assert len(read_all(store.open_log(logs[0].topic_id))) == 2
 
 
 def test_with_async_durability_only_sync_due_syncs() -> None:
