@@ -109,7 +109,7 @@ class Broker:
     @property
     def damages(self) -> Sequence[Damage]:
         """What was found to be damaged or lost in the data directory, since the broker was started."""
-        return self._store.recovery.damages
+        return self._store.recovery.all
 
     # -- using a topic
 

@@ -16,6 +16,8 @@ from itertools import accumulate
 from operator import sub
 from typing import Final, NamedTuple
 
+from pyroaring import BitMap
+
 from broker_core.base.errors import CorruptEntryError
 from broker_core.base.positions import POSITION_EARLIEST, Position, positions_of
 from broker_core.storage import layout
@@ -140,7 +142,7 @@ class Ledger:
         self.last_ms = row.last_ms
         self.missing = row.id in context.ledgers_missing
         self.live_index: LedgerIndex | None = None
-        self._found_damaged: set[int] = set()
+        self._found_damaged = BitMap()
 
     @property
     def info(self) -> LedgerInfo:

@@ -11,6 +11,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from pyroaring import BitMap
+
+from broker_core.base.positions import Position
 from broker_core.storage import layout
 from broker_core.storage.catalogue import LedgerRow
 from broker_core.storage.disk import Disk, copy_aside
@@ -23,6 +26,11 @@ _COPIES_TRIED_MAX: Final = 1000
 """Copies that one start tries to make: each looks at what is there, while clients wait."""
 
 
+_PLACE_BYTES: Final = 32
+"""No two records of a file begin within so many bytes. Counted in these, places of 128 GiB are numbers of 32 bits, of
+which a bitmap needs two bytes each."""
+
+
 class Quarantine:
     """The damage register of one open store."""
 
@@ -32,7 +40,7 @@ class Quarantine:
         self._topic_name = topic_name
         self._directory = directory
         self.report = report
-        self._seen: set[tuple[str, int]] = set()
+        self._seen: dict[str, BitMap] = {}
 
     def note(self, path: str, row: LedgerRow, damage: DamagedRange, what: str) -> None:
         """Register damage to ``what`` of a ledger; the same place is registered once."""
@@ -41,7 +49,7 @@ class Quarantine:
             what = f"{what} of entry {row.id}:{damage.first}"
         elif entries:
             what = f"{what}s of entries {row.id}:{damage.first} to {row.id}:{damage.last}"
-        if self._note(path, damage, what, self._topic_name(row.topic_id)):
+        if self._note(path, damage, what, self._topic_name(row.topic_id), row.id):
             self.report.entries_damaged += entries
 
     def note_acknowledgements(self, path: str, damage: DamagedRange) -> None:
@@ -82,13 +90,23 @@ class Quarantine:
         if self._note(path, damage, "is unknown to the catalogue; it is kept and ignored", ""):
             self.report.files_unknown.append(path)
 
-    def _note(self, path: str, damage: DamagedRange, what: str, topic: str) -> bool:
+    def _note(self, path: str, damage: DamagedRange, what: str, topic: str, ledger: int = -1) -> bool:
         """Whether it is new."""
-        if (path, damage.start) in self._seen:
+        seen = self._seen.setdefault(path, BitMap())
+        if damage.start // _PLACE_BYTES in seen:
             return False
-        self._seen.add((path, damage.start))
-        self.report.note(Damage(path, damage.start, damage.end - damage.start, what, topic))
-        if damage.end > damage.start and len(self.report.damages) <= _COPIES_TRIED_MAX:
+        seen.add(damage.start // _PLACE_BYTES)
+        self.report.note(_found(path, damage, what, topic, ledger))
+        if damage.end > damage.start and self.report.places <= _COPIES_TRIED_MAX:
             target = layout.quarantine_path(self._directory, path, damage.start)
             copy_aside(self._disk, path, target, damage.start, damage.end)
         return True
+
+
+def _found(path: str, damage: DamagedRange, what: str, topic: str, ledger: int) -> Damage:
+    """``ledger``: of which it hits entries; -1 if it is no ledger."""
+    found = Damage(path, damage.start, damage.end - damage.start, what, topic)
+    if ledger < 0 or damage.last < damage.first:
+        return found
+    entries = damage.last - damage.first + 1
+    return found._replace(entries=entries, first=Position(ledger, damage.first), last=Position(ledger, damage.last))

@@ -238,7 +238,7 @@ class Store:
 
     def damages_of(self, topic: str) -> list[str]:
         """What is known to be damaged of a topic, and what may be of any, one line each."""
-        return [str(damage) for damage in self.recovery.damages if damage.topic in (topic, "")]
+        return [str(damage) for damage in self.recovery.all if damage.topic in (topic, "")]
 
     # -- opening and closing
 

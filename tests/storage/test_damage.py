@@ -12,7 +12,7 @@ import pytest
 from broker_core.base.errors import DataFormatError, StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
-from broker_core.storage import Store, StoredEntry, TopicLog, UnreadableEntryError
+from broker_core.storage import Store, StoredEntry, TopicLog, UnreadableEntryError, report
 from broker_core.storage.check import FileReport, check_ledger, verify_directory
 from broker_core.storage.records import HEAD_BYTES
 from broker_core.testing.sim_disk import SimDisk
@@ -398,3 +398,38 @@ def test_a_directory_with_other_files_is_not_taken_over() -> None:
     with pytest.raises(DataFormatError, match=r"thesis\.doc.*choose an empty"):
         open_store(disk)
     assert disk.list_dir("/data") == ["thesis.doc"]
+
+
+def test_many_damaged_entries_are_counted_and_told_in_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.4 A6: no line in memory for each; beyond some, each file has one, with the right count and range."""
+    monkeypatch.setattr(report, "LINES_MAX", 3)
+    topic = OneTopic([entry(b"%04d" % number) for number in range(200)], close=True)
+    for number in range(0, 200, 2):
+        topic.disk.flip_bit(LEDGER, topic.file.index(b"%04d" % number) * 8)
+    log = topic.open_log()
+    for _ in range(2):  # what is read again is not counted again
+        for number in range(0, 200, 2):
+            with pytest.raises(UnreadableEntryError, match="fails its checksum"):
+                log.read(Position(1, number), 1, 1)
+    found = topic.store.recovery
+    assert (found.entries_damaged, found.places, sum(each.places for each in found.all)) == (100, 100, 100)
+    assert [str(each).partition(": ")[2] for each in found.all[:3]] == [
+        f"record of entry 1:{number} (topic t)" for number in (0, 2, 4)
+    ]
+    (rest,) = found.all[3:]
+    assert (rest.entries, rest.first, rest.last) == (97, Position(1, 6), Position(1, 198))
+    assert "record of entry 1:6, and 96 places more" in str(rest)
+    assert "97 entries from 1:6 to 1:198" in str(rest)
+    assert topic.store.damages_of("t") == list(map(str, found.all))
+    topic.store.recovery.topic_deleted("t")
+    assert {each.topic for each in found.all} == {"t, which was deleted"}
+
+
+def test_files_beyond_the_lines_keep_a_line_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.4 A6: what is said of a whole file is said once, however often it is found."""
+    monkeypatch.setattr(report, "LINES_MAX", 1)
+    found = report.RecoveryReport()
+    for _ in range(2):
+        for path in "abc":
+            found.note_once(report.Damage(path, 0, 0, "is missing"))
+    assert (found.places, list(map(str, found.all))) == (3, ["a: is missing", "b: is missing", "c: is missing"])

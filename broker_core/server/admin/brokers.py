@@ -25,7 +25,8 @@ async def health(request: Request) -> Response:
     damages = node_of(request).broker.damages
     if not damages:
         return text_answer("ok")
-    more = [f"and {len(damages) - _DAMAGES_MAX} more"] if len(damages) > _DAMAGES_MAX else []
+    places = sum([each.places for each in damages[_DAMAGES_MAX:]])
+    more = [f"and {places} more"] if places else []
     return text_answer("\n".join(["damaged", *map(str, damages[:_DAMAGES_MAX]), *more]))
 
 
