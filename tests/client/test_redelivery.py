@@ -209,6 +209,8 @@ class RedeliveryMachine(RuleBasedStateMachine):
     def deliver(self, entry: int) -> None:
         shown = self.part.deliver(entry, self.sizes[entry])
         assert (shown == 0) == (entry in self.nacked)
+        if entry in self.nacked:  # All of it waits: what else was queued of it and not taken, nothing else would bring.
+            self.nacked[entry][1].update(range(self.sizes[entry]))
         self.queued += [entry] * shown
 
     @precondition(lambda self: self.part.ready)
