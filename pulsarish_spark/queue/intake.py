@@ -192,7 +192,9 @@ class Consumers:
         known = self.pile.sessions
         for source, consumer in self._consumers.items():
             if consumer.failure is None and (consumer.has_given or consumer.session != known.get(source)):
-                begins = self.pile.add(source, consumer.take()) or begins
+                # What ended in this moment is told by the next ``attach``.
+                with contextlib.suppress(*_DELETED):
+                    begins = self.pile.add(source, consumer.take()) or begins
         return begins
 
     def wait(self, seconds: float) -> bool:
