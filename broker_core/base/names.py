@@ -8,6 +8,7 @@ Source: Pulsar docs, "Topics"; semantics 1.1 and 1.2.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -114,6 +115,15 @@ class TopicName:
         return cls(domain, tenant, namespace, local, f"{domain}://{tenant}/{namespace}/{local}")
 
     def __str__(self) -> str:
+        return self._text
+
+    @property
+    def short(self) -> str:
+        """The shortest name by which users can call the topic."""
+        for short in (self.local, f"{self.tenant}/{self.namespace}/{self.local}"):
+            with contextlib.suppress(InvalidTopicNameError):
+                if TopicName.parse(short) == self:
+                    return short
         return self._text
 
     @property

@@ -71,4 +71,6 @@ def _parts(text: str) -> tuple[str, str, re.Pattern[str]]:
     try:
         return tenant or DEFAULT_TENANT, namespace or DEFAULT_NAMESPACE, re.compile(local, re.DOTALL)
     except re.error as error:
-        raise UsageError(f"topics pattern {text!r}: {error}", hint="write a regular expression") from error
+        raise UsageError(
+            f"topics pattern {text!r} is not a regular expression: {error}", hint="mend the expression"
+        ) from error

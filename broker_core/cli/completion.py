@@ -17,6 +17,6 @@ def completion(context: click.Context, shell: str) -> None:
     root = context.find_root()
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"no completion for {shell}")
+        raise click.UsageError(f"there is no completion for {shell}")
     name = root.info_name or "pulsarish"
     click.echo(kind(root.command, {}, name, f"_{name.upper()}_COMPLETE").source())

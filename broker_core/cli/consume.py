@@ -16,7 +16,7 @@ import click
 
 from broker_core.base.errors import OperationTimeoutError, TopicNotFoundError, UsageError
 from broker_core.base.names import TopicName
-from broker_core.base.suggest import did_you_mean
+from broker_core.base.suggest import meant_topic
 from broker_core.cli.output import on_terminal, say
 from broker_core.cli.printed_messages import message_format_option, message_printer
 from broker_core.cli.seconds import Seconds
@@ -277,7 +277,7 @@ def _require_topic(client: Client, topic: str) -> None:
         create = f"create it with: pulsarish topic create {topic}"
         raise TopicNotFoundError(
             f'topic "{name}" does not exist: the broker has no such topic',
-            hint=did_you_mean(name.local, (each.local for each in known if not each.is_system), otherwise=create),
+            hint=meant_topic(name, known) or create,
         )
 
 

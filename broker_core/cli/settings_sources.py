@@ -156,7 +156,7 @@ def _known(key: str, origin: str) -> str:
         if key == setting.field:
             return setting.name
     hint = did_you_mean(key, settings, otherwise="see: pulsarish config show")
-    raise ConfigError(f'unknown setting "{key}" (from {origin})', hint=hint)
+    raise ConfigError(f'setting "{key}" is unknown (from {origin})', hint=hint)
 
 
 def _convert(setting: Setting, given: _Given) -> object:

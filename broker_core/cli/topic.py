@@ -12,7 +12,7 @@ import click
 
 from broker_core.base.errors import NotAllowedError, TopicNotFoundError, UsageError
 from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName, TopicName
-from broker_core.base.suggest import closest
+from broker_core.base.suggest import meant_topic
 from broker_core.cli.output import Format, Row, counted, format_option, human_bytes, on_terminal, print_rows, say
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.whole_numbers import NUMBER_MAX, WholeNumber
@@ -230,11 +230,10 @@ def _advice(admin: AdminApi, topic: TopicName) -> str:
     if topic.partition_index >= 0:
         create = f"see: pulsarish topic stats {shortest(topic.base)}"
     try:
-        known = [name.local for name in admin.topics(topic.namespace_name)]
+        meant = meant_topic(topic, admin.topics(topic.namespace_name))
     except (TopicNotFoundError, NotAllowedError):
         return create
-    meant = closest(topic.local, known)
-    return f'did you mean "{meant}"? {create}' if meant else create
+    return f"{meant} {create}" if meant else create
 
 
 def _in(namespace: NamespaceName) -> str:

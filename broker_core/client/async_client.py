@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar, Unpack, runtime_check
 from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import MessageId, Position
+from broker_core.base.suggest import meant_topic
 from broker_core.base.topics_pattern import TopicsPattern
 from broker_core.client.columnar.cursor_handle import AsyncCursor
 from broker_core.client.columnar.entry_consumer import AsyncEntryConsumer
@@ -22,6 +23,7 @@ from broker_core.client.columnar.entry_counting import COUNTS_AT_ONCE, Counted, 
 from broker_core.client.columnar.entry_reader import AsyncEntryReader
 from broker_core.client.columnar.probes import Bounds, Edges, LastEntry, Probes, unless_unmade
 from broker_core.client.connecting.gathered import gathered, outcomes
+from broker_core.client.connecting.lookup import WRITING_CREATES, topic_missing
 from broker_core.client.connecting.network import Closable, Network
 from broker_core.client.connecting.retrying import retrying
 from broker_core.client.connecting.subscription_check import is_subscription_there
@@ -97,13 +99,13 @@ class AsyncClient:
         async def ask() -> str:
             return (await self._network.lookup.service_connection()).server_version
 
-        return await self._retried(ask, "version of the broker")
+        return await self._retried(ask, "ask for the version of the broker")
 
     async def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 if it is not partitioned or does not exist. Creates nothing."""
         name = TopicName.parse(topic)
         try:
-            return await self._network.partitions(name, f"partitions of {name}", create=False)
+            return await self._network.partitions(name, f"ask for the partitions of {name}", create=False)
         except TopicNotFoundError:
             return 0
 
@@ -121,25 +123,32 @@ class AsyncClient:
     async def required_partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 if it is not partitioned. Creates nothing.
 
-        TopicNotFoundError says whether the topic is missing or its namespace too.
+        TopicNotFoundError says whether the topic is missing or its namespace too, and which one was probably meant.
         """
         name = TopicName.parse(topic)
         try:
             return await self._known_partitions(name)
         except TopicNotFoundError:
-            await self._retried(lambda: self._network.lookup.check_namespace(name), f"namespace of {name}")
+            await self._retried(lambda: self._network.lookup.check_namespace(name), f"ask for the namespace of {name}")
+            if meant := meant_topic(name, await self._topics_beside(name)):
+                raise topic_missing(name, hint=f"{meant} {WRITING_CREATES}") from None
             raise
 
     async def _known_partitions(self, name: TopicName) -> int:
         """TopicNotFoundError for a topic that does not exist, whatever the broker is able to tell."""
-        count = await self._network.partitions(name, f"partitions of {name}", create=False)
-        if count or await self._retried(self._network.lookup.tells_missing_topics, f"what tells whether {name} exists"):
+        count = await self._network.partitions(name, f"ask for the partitions of {name}", create=False)
+        if count or await self._retried(self._network.lookup.tells_missing_topics, f"ask whether {name} exists"):
             return count
         if str(name) not in await self.topics_of(str(name.namespace_name)):
-            raise TopicNotFoundError(
-                f"topic {name} does not exist", hint="check the name; writing to a topic creates it"
-            )
+            raise topic_missing(name)
         return 0
+
+    async def _topics_beside(self, name: TopicName) -> list[TopicName]:
+        """The topics in the namespace of ``name``; none where the broker does not tell."""
+        try:
+            return [TopicName.parse(each) for each in await self.topics_of(str(name.namespace_name))]
+        except PulsarishError:
+            return []
 
     async def partition_names(self, topic: str) -> list[str]:
         """Full names of the partitions of ``topic``, or its own if it has none."""
@@ -150,7 +159,7 @@ class AsyncClient:
     async def topics_of(self, namespace: str) -> list[str]:
         """Full names of the persistent topics of ``tenant/namespace``, each partition on its own, sorted."""
         name = NamespaceName.parse(namespace)
-        return await self._retried(lambda: self._network.lookup.topics_of(name), f"topics of {name}")
+        return await self._retried(lambda: self._network.lookup.topics_of(name), f"list the topics of {name}")
 
     # -- messages
 
@@ -241,7 +250,7 @@ class AsyncClient:
             connection = await network.lookup.connect(await network.lookup.broker_of(name))
             return await is_subscription_there(connection, network.next_consumer_id(), name, subscription)
 
-        asking = self._retried(ask, f"whether {name} has subscription {subscription!r}")
+        asking = self._retried(ask, f"ask whether {name} has subscription {subscription!r}")
         return await unless_unmade(asking, False, unmade_ok=unmade_ok)
 
     async def write_rows(
@@ -358,5 +367,5 @@ class AsyncClient:
         self._network.open.add(made)
         return made
 
-    async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
-        return await retrying(attempt, what, self.config.operation_timeout_s, self._network.new_backoff())
+    async def _retried(self, attempt: Callable[[], Awaitable[T]], task: str) -> T:
+        return await retrying(attempt, task, self.config.operation_timeout_s, self._network.new_backoff())

@@ -34,7 +34,7 @@ from pulsarish_spark.rows.kept_rows import ALL_ROWS
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.counting import NamedRange
 from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
-from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, discover
+from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, advice_on_missing, discover
 from pulsarish_spark.viewing.patience import BrokerPatience
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def describe(topic: str | None = None, /, *, stream: bool = False, **options: ob
         # Not the ends that are read to: what a user names, and the end of an emptied partition, tells no index.
         broker = broker_found(client, [*view.latest_of(layout.names.values()).values()])
         partitions = _measured(view, read.found)
-    notes = [*_notes(checked, layout, broker), *read.notes]
+        missing = [_awaited(topic, advice_on_missing(topic, client)) for topic in layout.missing]
+    notes = [*missing, *_notes(checked, layout, broker), *read.notes]
     return Description(
         broker, tuple(partitions), read.subscription, workers_python(os.environ), spark_settings(), tuple(notes)
     )
@@ -226,9 +227,12 @@ def _partition(each: _Found, start: Offset | None, counted: int | None, bytes_: 
     return PartitionRange(each.key.topic, number, start.text(number), end, rows, is_exact, bytes_, stands)
 
 
+def _awaited(topic: str, advice: str) -> str:
+    return f"the stream waits for {topic}, which does not exist" + (f"; {advice}" if advice else "")
+
+
 def _notes(options: ReadOptions, layout: Layout, broker: BrokerFound) -> list[str]:
-    notes = [f"the stream waits for {topic}, which does not exist" for topic in layout.missing]
-    notes += [f"{name} is left out: {LEFT_OUT}" for name in layout.left_out]
+    notes = [f"{name} is left out: {LEFT_OUT}" for name in layout.left_out]
     if not layout.names and options.selection.pattern:
         notes.append(f"no topic matches {options.selection.pattern}")
     if broker.tells_indexes is False:

@@ -13,6 +13,7 @@ from typing import Any
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError
 from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
+from broker_core.base.names import TopicName
 from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.options.amounts import Amounts, amounts_of
 from pulsarish_spark.options.bounds import check_times, end_of, start_of
@@ -30,7 +31,7 @@ from pulsarish_spark.options.sending import KeyForm
 from pulsarish_spark.options.shaping import TopicNames, columns_of
 from pulsarish_spark.options.table import parse_all, texts_of
 from pulsarish_spark.places.start_spec import Bound, Word
-from pulsarish_spark.places.topics import Selection, short_name
+from pulsarish_spark.places.topics import Selection
 from pulsarish_spark.rows.kept_rows import KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
 
@@ -68,7 +69,7 @@ class ReadOptions:
         if self.topic_names == "full":
             return TopicColumns(self.columns)
         given = self.given_names.get(topic) if self.topic_names == "as-given" else None
-        return TopicColumns(self.columns, given or short_name(topic))
+        return TopicColumns(self.columns, given or TopicName.parse(topic).short)
 
 
 @dataclass(frozen=True, slots=True)

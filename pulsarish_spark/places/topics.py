@@ -6,13 +6,11 @@ A topic without partitions is read as partition 0. What of it there is, ``layout
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from broker_core.base.errors import InvalidTopicNameError
 from broker_core.base.names import TopicName
 from broker_core.base.topics_pattern import TopicsPattern
 
@@ -75,16 +73,6 @@ def parse_topic(text: str) -> str:
     if not text.strip():
         raise ValueError("it is empty")
     return str(TopicName.parse(text.strip()))
-
-
-def short_name(topic: str) -> str:
-    """The shortest name by which users can call a topic, from its full one."""
-    name = TopicName.parse(topic)
-    for short in (name.local, f"{name.tenant}/{name.namespace}/{name.local}"):
-        with contextlib.suppress(InvalidTopicNameError):
-            if TopicName.parse(short) == name:
-                return short
-    return topic
 
 
 def parse_topics(text: str) -> Selection:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError
+from broker_core.base.names import TopicName
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import Loss, lost_beginning, lost_entries, lost_partition
@@ -23,7 +24,7 @@ from pulsarish_spark.losses.quarantine import document_of
 from pulsarish_spark.options import ReadOptions, Side, exported_options, names_topics, option_texts, read_options
 from pulsarish_spark.places.moments import time_text
 from pulsarish_spark.places.offsets import Offset, SourceOffset
-from pulsarish_spark.places.topics import Selection, TopicPartition, short_name
+from pulsarish_spark.places.topics import Selection, TopicPartition
 from pulsarish_spark.queue.dividing import divide_by_place
 from pulsarish_spark.queue.queue_offset import QueueOffset
 from pulsarish_spark.replaying.checkpoint import NotedBatch, noted_batch
@@ -88,7 +89,7 @@ def export_batch(
     noted = noted_batch(checkpoint, batch, source)
     raw = option_texts(None, options)
     if not names_topics(raw, Side.STREAM_READ):
-        raw["topics"] = ",".join(sorted({short_name(key.topic) for key in _partitions(noted)}))
+        raw["topics"] = ",".join(sorted({TopicName.parse(key.topic).short for key in _partitions(noted)}))
     checked = read_options(raw, Side.STREAM_READ, os.environ)
     _check_named(checked.selection, noted)
     base = LossPolicy.of(checked)
@@ -132,7 +133,7 @@ def _check_named(selection: Selection, noted: NotedBatch) -> None:
     wants_some = any(map(selection.wants, keys))
     if not keys or (wants_some and ("queue" in noted.end or not missing)):
         return
-    topics = sorted(map(short_name, there))
+    topics = sorted(TopicName.parse(each).short for each in there)
     more = f" and {len(topics) - _TOPICS_TOLD} more" if len(topics) > _TOPICS_TOLD else ""
     raise ConfigError(
         f"batch {noted.number} of the query has nothing of {missing[0] if missing else selection.pattern}",

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from broker_core.base.clock import Clock
 from broker_core.client import Client
 from pulsarish_spark.places.topics import Selection, TopicPartition
-from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, discover
+from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, advice_on_missing, discover
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,8 @@ class FollowedLayout:
         self._found = Layout({})
         self.look()
         for topic in self._found.missing:
-            logger.warning("the stream waits for a topic that does not exist topic=%s", topic)
+            advice = advice_on_missing(topic, client)
+            logger.warning("the stream waits for a topic that does not exist topic=%s advice=%r", topic, advice)
         if selection.patterns and not self.names:
             logger.warning("the stream waits for topics that match pattern=%s", selection.pattern)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from broker_core.base.errors import ConfigError
+from broker_core.base.errors import ConfigError, TopicNotFoundError
 from broker_core.base.names import TopicName
 from broker_core.base.topics_pattern import TopicsPattern
 from pulsarish_spark.places.topics import Selection, TopicPartition
@@ -89,6 +89,15 @@ def _check_once(names: Mapping[TopicPartition, str]) -> None:
                 f"{name} is named twice: it is a partition of {topic}, which is named too",
                 hint="its rows would come twice; name the topic alone, or its partitions with the option assign",
             )
+
+
+def advice_on_missing(topic: str, client: TopicLookup) -> str:
+    """What to do about a topic that does not exist; empty: it does by now."""
+    try:
+        client.required_partitions(topic)
+    except TopicNotFoundError as error:
+        return error.hint
+    return ""
 
 
 def names_there(keys: Collection[TopicPartition], client: TopicLookup) -> dict[TopicPartition, str]:

@@ -88,7 +88,7 @@ def test_a_wrong_setting_stops_the_start(lonely: Pulsarish) -> None:
     done = lonely("serve", "--set", "maxMesageSize=1", *ANY_PORTS)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode().splitlines() == [
-        'error: unknown setting "maxMesageSize" (from --set)',
+        'error: setting "maxMesageSize" is unknown (from --set)',
         'did you mean "maxMessageSize"?',
     ]
 

@@ -54,8 +54,8 @@ def test_a_name_may_be_pulsars_or_in_snake_case() -> None:
 @pytest.mark.parametrize(
     ("assignment", "words"),
     [
-        ("maxMesageSize=4096", ['unknown setting "maxMesageSize" (from --set)', 'did you mean "maxMessageSize"?']),
-        ("wholly-unlike=1", ["unknown setting", "see: pulsarish config show"]),
+        ("maxMesageSize=4096", ['setting "maxMesageSize" is unknown (from --set)', 'did you mean "maxMessageSize"?']),
+        ("wholly-unlike=1", ['setting "wholly-unlike" is unknown', "see: pulsarish config show"]),
         ("maxMessageSize=12", ['maxMessageSize = "12" (from --set)', "an integer from 1024 to 268435456", "5242880"]),
         ("durability=full", ["durability", '"async" or "sync"']),
         ("maxMessageSize=big", ["an integer from 1024"]),
@@ -90,7 +90,7 @@ def test_a_value_of_the_wrong_type_in_a_file_is_not_bent_into_shape(tmp_path: Pa
         ("durability = sync", "a text in quotes"),
         ("maxMesageSize = 4096", 'did you mean "maxMessageSize"'),
         ("maxMessageSize = 4096\nmax_message_size = 5000", "sets maxMessageSize twice"),
-        ("[broker]\nmaxMessageSize = 4096", 'unknown setting "broker"'),
+        ("[broker]\nmaxMessageSize = 4096", 'setting "broker" is unknown'),
     ],
 )
 def test_a_wrong_file_is_explained(tmp_path: Path, content: str, words: str) -> None:

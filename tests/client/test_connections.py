@@ -152,7 +152,7 @@ def test_a_silent_broker_is_a_timeout() -> None:
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         broker.handlers[BaseCommand.PARTITIONED_METADATA] = lambda peer, command: None
-        with pytest.raises(OperationTimeoutError, match="partitions of"):
+        with pytest.raises(OperationTimeoutError, match=r"cannot ask for the partitions of .*: no answer came in"):
             await client.partitions("t")
         broker.peers[-1].transport.abort()
         broker.handlers[BaseCommand.CONNECT] = lambda peer, command: None

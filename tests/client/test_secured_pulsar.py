@@ -147,11 +147,11 @@ def test_a_right_that_is_missing_is_told_as_such(secured: Secured, topic: str) -
     secured.grant(writer, "produce")
     with _client(secured, authentication=AuthenticationToken(token(reader))) as client:
         said = _refused(AuthorizationError, lambda: client.create_producer(topic))
-        assert f"producer of {topic} is not allowed" in said
+        assert f"this client is not allowed to attach producer of {topic}: " in said
         assert "grant" in said
     with _client(secured, authentication=AuthenticationToken(token(writer))) as client:
         said = _refused(AuthorizationError, lambda: client.subscribe(topic, "s"))
-        assert f"subscription 's' of {topic} is not allowed" in said
+        assert f"this client is not allowed to attach subscription 's' of {topic}: " in said
     with _client(secured, authentication=AuthenticationToken(token("nobody"))) as client:
         assert topic in _refused(AuthorizationError, lambda: client.create_producer(topic))
         assert topic in _refused(AuthorizationError, lambda: client.last_entry(topic))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,20 @@ def test_a_missing_topic_is_refused_by_a_batch_and_awaited_by_a_stream(cell: Bro
     assert found.partitions == ()
     assert any("waits for" in note for note in found.notes)
     assert not cell.topic_exists(topic)
+
+
+def test_a_misspelt_topic_is_suggested(cell: Broker, topic: str) -> None:
+    """By the dry runs of a batch and of a stream, and by the read without Spark, as by the command line."""
+    cell.create(topic, 2)
+    misspelt = f"{topic[:-1]}.{topic[-1]}"
+    meant = f'{misspelt} does not exist; did you mean "{topic}"? writing to a topic creates it'
+    with pytest.raises(TopicNotFoundError, match=f"{re.escape(meant)}$"):
+        describe(cell, misspelt)
+    with pytest.raises(TopicNotFoundError, match=f"{re.escape(meant)}$"):
+        pulsarish_spark.read_arrow(misspelt, **{"service.url": cell.service_url})
+    found = describe(cell, misspelt, stream=True)
+    assert [note for note in found.notes if note.endswith(meant.replace(" does", ", which does"))]
+    assert not cell.topic_exists(misspelt)
 
 
 def test_a_wrong_option_is_refused(cell: Broker, topic: str) -> None:

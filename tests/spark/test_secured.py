@@ -108,7 +108,7 @@ def test_refusals_are_one_clear_line(spark: SparkSession, secured: Secured, topi
     assert "it expired at" in said
     assert expired not in said
     said = failure(lambda: _write(spark, _options(secured, token=token(reader)), topic))
-    assert "is not allowed: Client is not authorized to Produce" in said
+    assert "is not allowed to attach producer of" in said
     wrong = _options(secured, token=token(reader)) | {"tlsTrustCertsFilePath": secured.other_ca}
     assert "is not trusted" in failure(lambda: _write(spark, wrong, topic))
     missing = _options(secured, tokenFile="/nowhere/token")

@@ -84,7 +84,7 @@ class Client:
         return self._thread.run(self._client.existing_partitions_of(topics))
 
     def required_partitions(self, topic: str) -> int:
-        """As ``existing_partitions``, but TopicNotFoundError says whether the topic is missing or its namespace too."""
+        """As ``existing_partitions``, but TopicNotFoundError says which topic was probably meant."""
         return self._thread.run(self._client.required_partitions(topic))
 
     def partition_names(self, topic: str) -> list[str]:

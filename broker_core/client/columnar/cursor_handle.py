@@ -129,8 +129,8 @@ class AsyncCursor:
             return
         self.needs(Position(position.ledger, position.entry + 1))
         timeout_s = self._network.config.operation_timeout_s
-        what = f"acknowledging {position} on subscription {self.subscription!r} of {self.topic}"
-        await retrying(lambda: self._ack_once(position), what, timeout_s, self._network.new_backoff())
+        task = f"acknowledge {position} on subscription {self.subscription!r} of {self.topic}"
+        await retrying(lambda: self._ack_once(position), task, timeout_s, self._network.new_backoff())
         self._acked = position
 
     def needs(self, position: Position) -> None:
@@ -184,8 +184,8 @@ class AsyncCursor:
             return await self._detachment.answer(last_message_id(connection, self._id))
 
         timeout_s = self._network.config.operation_timeout_s
-        what = f"position of subscription {self.subscription!r} of {self.topic}"
-        return await retrying(attempt, what, timeout_s, self._network.new_backoff())
+        task = f"ask for the position of subscription {self.subscription!r} of {self.topic}"
+        return await retrying(attempt, task, timeout_s, self._network.new_backoff())
 
     def _tell_lost(self) -> None:
         on_news, self._expecting = self._expecting, None

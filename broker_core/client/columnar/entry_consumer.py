@@ -142,11 +142,11 @@ class AsyncEntryConsumer:
         """Acknowledge whole entries, by ledger, whichever consumer was given them; returns when the broker has
         confirmed each."""
         timeout_s = self._network.config.operation_timeout_s
-        what = f"acknowledging entries on subscription {self.subscription!r} of {self.topic}"
+        task = f"acknowledge entries on subscription {self.subscription!r} of {self.topic}"
         acks = entry_acks(self._id, entries, self.topic.partition_index)
         # All at once: the broker confirms each when it is on disk, and many can be in one write.
         outcomes = await asyncio.gather(
-            *[retrying(partial(self._ack_once, ack), what, timeout_s, self._network.new_backoff()) for ack in acks],
+            *[retrying(partial(self._ack_once, ack), task, timeout_s, self._network.new_backoff()) for ack in acks],
             return_exceptions=True,
         )
         for outcome in outcomes:
@@ -161,8 +161,8 @@ class AsyncEntryConsumer:
             return mark_delete_of(await self._detachment.answer(last_message_id(connection, self._id)))
 
         timeout_s = self._network.config.operation_timeout_s
-        what = f"position of subscription {self.subscription!r} of {self.topic}"
-        return await retrying(attempt, what, timeout_s, self._network.new_backoff())
+        task = f"ask for the position of subscription {self.subscription!r} of {self.topic}"
+        return await retrying(attempt, task, timeout_s, self._network.new_backoff())
 
     async def backlog(self) -> int | None:
         """Entries of the subscription that are not acknowledged; None if no broker says so soon."""

@@ -96,8 +96,8 @@ class EntryCount:
         """Count, over reconnects; raises ChecksumMismatchError and the like for an entry that cannot be read."""
         timeout_s = self._network.config.operation_timeout_s
         if not self._is_done:
-            what = f"counting the messages of {self._topic} after {self._next}"
-            await retrying(self._count, what, timeout_s, self._network.new_backoff())
+            task = f"count the messages of {self._topic} after {self._next}"
+            await retrying(self._count, task, timeout_s, self._network.new_backoff())
         return Counted(self._positions, self._sums, self._byte_sums, self._is_whole, self._times_ms)
 
     @property

@@ -100,7 +100,7 @@ class AsyncEntryWriter:
         """
         if config.chunking_enabled:
             check_can_be_chunked(topic)
-        partitions = await network.partitions(topic, f"writer of {topic}", create=True)
+        partitions = await network.partitions(topic, f"create a writer of {topic}", create=True)
         writer = cls(network, topic, partitions, config, window)
         if not config.lazy_start_partitioned_producers:
             await writer.open_lanes(range(writer.partitions))

@@ -231,12 +231,14 @@ class Probes:
 
     async def last_entry(self, topic: TopicName, *, unmade_ok: bool = False) -> LastEntry:
         """The newest entry; one round trip, and one small read if it is a new one."""
-        asking = self._retried(lambda: self._last_entry(topic), f"last entry of {topic}")
+        asking = self._retried(lambda: self._last_entry(topic), f"look at the last entry of {topic}")
         return await unless_unmade(asking, NO_ENTRY, unmade_ok=unmade_ok)
 
     async def first_entry_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> EntryRef | None:
         """The first entry at or after ``position``, in whatever ledger; None if there is none."""
-        asking = self._retried(lambda: self._first_entry_at(topic, position), f"entry at {position} of {topic}")
+        asking = self._retried(
+            lambda: self._first_entry_at(topic, position), f"look at the entry at {position} of {topic}"
+        )
         return await unless_unmade(asking, None, unmade_ok=unmade_ok)
 
     async def edges(self, topic: TopicName, *, unmade_ok: bool = False) -> Edges:
@@ -244,13 +246,15 @@ class Probes:
 
         The end is asked for first: a message that comes in between is behind it, not before the beginning.
         """
-        asking = self._retried(lambda: self._edges(topic), f"first and last entry of {topic}")
+        asking = self._retried(lambda: self._edges(topic), f"look at the first and last entry of {topic}")
         return await unless_unmade(asking, Edges(None, NO_ENTRY), unmade_ok=unmade_ok)
 
     async def bounds_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> Bounds:
         """The first entry at or after ``position`` and the last one before it, in whatever ledgers: the latter tells
         how long its ledger became."""
-        asking = self._retried(lambda: self._bounds_at(topic, position), f"entries around {position} of {topic}")
+        asking = self._retried(
+            lambda: self._bounds_at(topic, position), f"look at the entries around {position} of {topic}"
+        )
         return await unless_unmade(asking, Bounds(NO_ENTRY.position, None), unmade_ok=unmade_ok)
 
     async def position_of_index(self, topic: TopicName, index: int, low: Position, high: Position) -> Position:
@@ -282,7 +286,7 @@ class Probes:
     async def with_index(self, topic: TopicName, position: Position, messages: int) -> LastEntry:
         """What is known of the last entry, and its index; ``messages`` 0: the topic is empty."""
         return await self._retried(
-            lambda: self._with_index(topic, position, messages), f"message index of {position} of {topic}"
+            lambda: self._with_index(topic, position, messages), f"ask for the message index of {position} of {topic}"
         )
 
     async def _with_index(self, topic: TopicName, position: Position, messages: int) -> LastEntry:
@@ -339,8 +343,8 @@ class Probes:
         finally:
             probe.leave()
 
-    async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
-        return await retrying(attempt, what, self._network.config.operation_timeout_s, self._network.new_backoff())
+    async def _retried(self, attempt: Callable[[], Awaitable[T]], task: str) -> T:
+        return await retrying(attempt, task, self._network.config.operation_timeout_s, self._network.new_backoff())
 
     async def _indexed(self, topic: TopicName, position: Position) -> IndexedEntry | None:
         entry = await self.first_entry_at(topic, position)

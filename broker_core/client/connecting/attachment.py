@@ -87,7 +87,7 @@ class Attachment:
 
     async def open(self, timeout_s: float) -> None:
         """Attach for the first time, within ``timeout_s``; raises why it is impossible."""
-        await retrying(self._attach_once, self._what, timeout_s, self._network.new_backoff())
+        await retrying(self._attach_once, f"attach {self._what}", timeout_s, self._network.new_backoff())
 
     async def attached(self, timeout_s: float) -> Connection:
         """The connection, as soon as there is one; raises the reason if there is none after ``timeout_s``."""
@@ -167,7 +167,7 @@ class Attachment:
             try:
                 await self._attach_once()
             except PulsarishError as failure:
-                self._last_failure = failure = explained(failure, self._what)
+                self._last_failure = failure = explained(failure, f"attach {self._what}")
                 if not worth_retrying(failure, attached_before=True):
                     if not isinstance(failure, AlreadyClosedError):
                         logger.warning("attachment refused owner=%r error=%s", self._what, failure)

@@ -30,6 +30,8 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 REDIRECTS_MAX: Final = 20
 """More than any healthy cluster needs; official clients stop at the same number."""
 
+WRITING_CREATES: Final = "writing to a topic creates it"
+
 _MODES: Final[dict[RegexSubscriptionMode, pb.CommandGetTopicsOfNamespace.Mode]] = {
     "persistent": pb.CommandGetTopicsOfNamespace.PERSISTENT,
     "non_persistent": pb.CommandGetTopicsOfNamespace.NON_PERSISTENT,
@@ -197,7 +199,12 @@ def _missing(topic: TopicName, answer: TopicNotFoundError) -> TopicNotFoundError
             f"topic {topic} does not exist, nor does its namespace {namespace}",
             hint="create the namespace first, or use public/default",
         )
-    return TopicNotFoundError(f"topic {topic} does not exist", hint="check the name; writing to a topic creates it")
+    return topic_missing(topic)
+
+
+def topic_missing(topic: TopicName, *, hint: str = f"check the name; {WRITING_CREATES}") -> TopicNotFoundError:
+    """The error for a topic that a question is about, and that is not there."""
+    return TopicNotFoundError(f"topic {topic} does not exist", hint=hint)
 
 
 def not_found(topic: TopicName) -> TopicNotFoundError:

@@ -92,14 +92,14 @@ class Network:
         """Return when all that still leaves after its wait was cut off has left."""
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
-    async def partitions(self, topic: TopicName, what: str, *, create: bool) -> int:
+    async def partitions(self, topic: TopicName, task: str, *, create: bool) -> int:
         """The number of partitions, asked as ``Lookup.partitions`` says until there is an answer or time is up.
 
-        ``what``: what they are asked for, in the words of an error.
+        ``task``: what they are asked for, as ``retrying`` takes it.
         """
         return await retrying(
             lambda: self.lookup.partitions(topic, create=create),
-            what,
+            task,
             self.config.operation_timeout_s,
             self.new_backoff(),
         )

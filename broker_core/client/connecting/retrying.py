@@ -62,18 +62,20 @@ def worth_retrying(failure: PulsarishError, *, attached_before: bool) -> bool:
     )  # fmt: skip
 
 
-def explained(failure: PulsarishError, what: str) -> PulsarishError:
+def explained(failure: PulsarishError, task: str) -> PulsarishError:
     """``failure`` for people: a broker that does not allow something does not say what was tried, nor what to do."""
     if not isinstance(failure, AuthorizationError):
         return failure
     return AuthorizationError(
-        f"{what} is not allowed: {failure.message}",
+        f"this client is not allowed to {task}: {failure.message}",
         hint="who administers the namespace can grant the right to this role: pulsar-admin namespaces grant-permission",
     )
 
 
-async def retrying(attempt: Callable[[], Awaitable[T]], what: str, timeout_s: float, backoff: Backoff) -> T:
+async def retrying(attempt: Callable[[], Awaitable[T]], task: str, timeout_s: float, backoff: Backoff) -> T:
     """The result of ``attempt``, repeated while its failure is worth it, for ``timeout_s`` (math.inf: for ever).
+
+    ``task``: what the attempt is to do, as its errors say it behind "cannot": a verb and its object.
 
     Raises the last failure, its text telling how long was tried; OperationTimeoutError if no attempt ever ended.
     """
@@ -85,16 +87,18 @@ async def retrying(attempt: Callable[[], Awaitable[T]], what: str, timeout_s: fl
                     return await attempt()
                 except PulsarishError as failure:
                     if not worth_retrying(failure, attached_before=False):
-                        raise explained(failure, what) from failure
+                        raise explained(failure, task) from failure
                     last = failure
                 await asyncio.sleep(backoff.next_s())
     except TimeoutError:
-        raise _given_up(what, timeout_s, last) from last
+        raise _given_up(task, timeout_s, last) from last
 
 
-def _given_up(what: str, timeout_s: float, last: PulsarishError | None) -> PulsarishError:
+def _given_up(task: str, timeout_s: float, last: PulsarishError | None) -> PulsarishError:
     if last is None:
-        return OperationTimeoutError(f"{what}: no answer in {timeout_s:g} s")
+        return OperationTimeoutError(f"cannot {task}: no answer came in {timeout_s:g} s")
     if isinstance(last, ConnectionLostError | OperationTimeoutError):
-        return type(last)(f"{what}: {last.message} (tried for {timeout_s:g} s)", hint=last.hint)
-    return OperationTimeoutError(f"{what}: gave up after {timeout_s:g} s, the last answer was: {last.message}")
+        return type(last)(f"cannot {task}: {last.message} (tried for {timeout_s:g} s)", hint=last.hint)
+    return OperationTimeoutError(
+        f"cannot {task}: no attempt succeeded in {timeout_s:g} s, the last answer was: {last.message}"
+    )

@@ -158,7 +158,7 @@ class AsyncConsumer:
 
     def nothing_received(self, timeout_s: float | None) -> OperationTimeoutError:
         """The error of a ``receive`` that has waited in vain."""
-        return OperationTimeoutError(f"no message on subscription {self.subscription!r} in {timeout_s:g} s")
+        return OperationTimeoutError(f"no message came on subscription {self.subscription!r} in {timeout_s:g} s")
 
     async def acknowledge(self, what: Acknowledgeable, *, wait: bool = False) -> None:
         """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group.

@@ -172,7 +172,7 @@ class ConsumerTopics:
         mode = self._config.regex_subscription_mode
         topics = await retrying(
             lambda: self._network.lookup.topics_of(pattern.namespace, mode),
-            f"topics of {pattern.text}",
+            f"list the topics that match {pattern.text}",
             self._network.config.operation_timeout_s,
             self._network.new_backoff(),
         )
@@ -191,7 +191,7 @@ class ConsumerTopics:
         return [topic.partition(index) for index in range(count)] or [topic]
 
     async def _count(self, topic: TopicName, *, create: bool) -> int:
-        return await self._network.partitions(topic, f"subscription to {topic}", create=create)
+        return await self._network.partitions(topic, f"subscribe to {topic}", create=create)
 
     # -- the parts
 

@@ -139,7 +139,7 @@ class TopicConsumer:
             return LastMessage(last, mark_delete_of(answer), str(self.topic))
 
         backoff = self._context.network.new_backoff()
-        return await retrying(attempt, f"last message id of {self.topic}", self._timeout_s, backoff)
+        return await retrying(attempt, f"ask for the last message id of {self.topic}", self._timeout_s, backoff)
 
     async def has_message_after_taken(self) -> bool:
         """Whether the topic has a message behind the last one taken (or the start, if none was)."""

@@ -263,7 +263,7 @@ class AsyncProducer:
         """Find the partitions and register at every broker concerned."""
         if config.chunking_enabled:
             check_can_be_chunked(topic)
-        partitions = await network.partitions(topic, f"producer of {topic}", create=True)
+        partitions = await network.partitions(topic, f"create a producer of {topic}", create=True)
         producer = cls(network, topic, config, partitions)
         await (open_all if config.access_mode == "shared" else open_first_alone)(producer._parts)
         if partitions and config.auto_update_partitions_interval_s:
@@ -280,7 +280,7 @@ class AsyncProducer:
 
     async def _grow(self) -> None:
         """Begin to send to partitions that were added: to all of them or, with an error, to none."""
-        count = await self._network.partitions(self.topic, f"producer of {self.topic}", create=False)
+        count = await self._network.partitions(self.topic, f"ask for the partitions of {self.topic}", create=False)
         added = self._new_parts(len(self._parts), count)
         await open_all(added)
         self._parts += added

@@ -49,7 +49,7 @@ class CheckedSettings(msgspec.Struct, frozen=True, kw_only=True):
             if name not in cls.__struct_fields__:
                 known = ", ".join(cls.__struct_fields__)
                 hint = did_you_mean(name, cls.__struct_fields__, otherwise=f"there are {known}")
-                raise ConfigError(f'unknown setting "{name}"', hint=hint)
+                raise ConfigError(f'setting "{name}" is unknown', hint=hint)
         return cls(**options)
 
 

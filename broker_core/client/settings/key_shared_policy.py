@@ -35,7 +35,7 @@ class KeySharedPolicy(CheckedSettings, frozen=True, kw_only=True):
         super().__post_init__()
         if (self.mode == "sticky") is not bool(self.sticky_ranges):
             raise ConfigError(
-                f"key_shared mode {self.mode} with {len(self.sticky_ranges)} sticky ranges",
+                f"key_shared mode {self.mode} has {len(self.sticky_ranges)} sticky ranges",
                 hint="give sticky_ranges if and only if the mode is sticky",
             )
         below = -1

@@ -93,7 +93,7 @@ def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeReque
 
 def _consumer_name(name: str) -> str:
     if len(name.encode()) > CONSUMER_NAME_BYTES_MAX:
-        raise NotAllowedError(f"a consumer name of more than {CONSUMER_NAME_BYTES_MAX} bytes")
+        raise NotAllowedError(f"a consumer name has more than {CONSUMER_NAME_BYTES_MAX} bytes")
     return name
 
 

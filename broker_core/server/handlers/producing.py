@@ -53,10 +53,12 @@ def _begin_subscription(topic: AnyTopic, name: str) -> None:
 def _producer_request(link: Link, command: BaseCommand) -> ProducerRequest:
     producer = command.producer
     if len(producer.producer_name.encode()) > PRODUCER_NAME_BYTES_MAX:
-        raise NotAllowedError(f"a producer name of more than {PRODUCER_NAME_BYTES_MAX} bytes; it is part of each entry")
+        raise NotAllowedError(
+            f"a producer name has more than {PRODUCER_NAME_BYTES_MAX} bytes; it is part of each entry"
+        )
     metadata = {pair.key: pair.value for pair in producer.metadata}
     if sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items()) > PRODUCER_METADATA_BYTES_MAX:
-        raise NotAllowedError(f"properties of a producer of more than {PRODUCER_METADATA_BYTES_MAX} bytes")
+        raise NotAllowedError(f"the properties of a producer have more than {PRODUCER_METADATA_BYTES_MAX} bytes")
     return ProducerRequest(
         name=producer.producer_name,
         user_provided_name=producer.user_provided_producer_name,
