@@ -3,7 +3,8 @@
 
 At least once: a task that is tried again, or a micro-batch that is replayed after a failure, writes its rows again.
 What an unfinished attempt wrote stays in the topic. ``commit`` and ``abort`` therefore have nothing to do on the
-broker.
+broker. Spark hands a task its rows in Arrow batches, and each is checked as a whole before one of its rows is
+sent; a row that is refused later in the task, or in another task, comes when rows before it are stored.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from broker_core.base.clock import SystemClock
-from broker_core.base.errors import ConfigError, RowError, RowsUnconfirmedError
+from broker_core.base.errors import ConfigError, PulsarishError, RowError, RowsUnconfirmedError
 from broker_core.base.names import TopicName
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import WriteOptions
@@ -147,6 +148,11 @@ class _Targets:
         for writer in self._writers.values():
             writer.flush()
 
+    @property
+    def rows_confirmed(self) -> int:
+        """Rows of the task that the brokers have stored."""
+        return sum(writer.rows_confirmed for writer in self._writers.values())
+
     def close(self) -> None:
         """Leave all of them, whatever the others say: the worker's client, which has them, goes on to the next task."""
         failures: dict[str, RowsUnconfirmedError] = {}
@@ -178,6 +184,13 @@ def _joined(failures: Mapping[str, RowsUnconfirmedError]) -> RowsUnconfirmedErro
     )
 
 
+def stored_words(rows: int) -> str:
+    """What a task that was refused in the middle leaves behind: the rows before are not taken back."""
+    if not rows:
+        return "no row of this task is stored, those of other tasks may be"
+    return f"{rows} rows of this task were sent before and are stored, those of other tasks may be"
+
+
 def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
     """Write all rows of a task; returns when they are confirmed."""
     first = next(batches, None)
@@ -191,6 +204,12 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Writ
                 targets.write(rows)
                 written += rows.num_rows
             targets.flush()
+        except RowsUnconfirmedError:
+            raise
+        except PulsarishError as refused:
+            targets.flush()
+            refused.message += f"; {stored_words(targets.rows_confirmed)}"
+            raise
         finally:
             targets.close()
     freeze_imports()

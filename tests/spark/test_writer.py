@@ -87,6 +87,38 @@ def test_nothing_of_a_batch_is_written_that_has_a_wrong_row(
         }
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"partition": pa.array([7], pa.int32())},
+        {"partition": pa.array([-1], pa.int32())},
+        {"key_is_bytes": [False], "key": [b"\xff"]},
+        {"deliver_after": pa.array([-1], pa.int64())},
+        {"sequence_id": pa.array([-1], pa.int64())},
+        {"value": [bytes(6 * 1024 * 1024)]},
+    ],
+    ids=["partition", "negative", "key", "delay", "sequence", "size"],
+)
+def test_a_row_that_is_refused_in_the_middle_tells_how_many_rows_are_stored(
+    broker: Broker, topic: str, wrong: dict[str, Any]
+) -> None:
+    """Rows of batches before it stay in the topic: a write that is repeated after its mistake stores them twice."""
+    broker.create(topic, 2)
+    good = pa.record_batch({"value": [b"x"] * 20})
+    bad = pa.record_batch({"value": [b"y"]} | wrong)
+    options = write_options({"service.url": broker.service_url, "topic": topic}, Side.BATCH_WRITE, {})
+    with pytest.raises(ConfigError) as late:
+        write_rows(iter([good, bad, good]), options)
+    assert late.value.message.endswith(
+        "; 20 rows of this task were sent before and are stored, those of other tasks may be"
+    )
+    assert broker.admin("GET", f"persistent/public/default/{topic}/partitioned-stats")["msgInCounter"] == 20
+    with pytest.raises(ConfigError) as early:
+        write_rows(iter([bad, good]), options)
+    assert early.value.message.endswith("; no row of this task is stored, those of other tasks may be")
+    assert broker.admin("GET", f"persistent/public/default/{topic}/partitioned-stats")["msgInCounter"] == 20
+
+
 @pytest.mark.parametrize("sent", [{"key": ["lost", "too"]}, {"key": ["lost", None], "chunkingEnabled": "true"}])
 def test_rows_that_nobody_confirms_fail_the_task_as_unknown_and_are_named(
     tmp_path: Path, topic: str, sent: dict[str, Any]
