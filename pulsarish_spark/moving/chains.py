@@ -119,13 +119,13 @@ class Names:
             return None
         return str(found.value).lower() if isinstance(found.value, bool) else str(found.value)
 
-    def items(self, node: ast.expr | None) -> Iterator[tuple[str, str | None]]:
-        """The names and values of a dict that is written down; nothing of one that is computed."""
+    def items(self, node: ast.expr | None) -> Iterator[tuple[str, str | None, int]]:
+        """The names and values of a dict that is written down, with their lines; nothing of one that is computed."""
         found = self.value(node)
         if isinstance(found, ast.Dict):
             for key, value in zip(found.keys, found.values, strict=True):
                 if (name := self.text(key)) is not None:
-                    yield name, self.text(value)
+                    yield name, self.text(value), key.lineno if key else found.lineno
 
 
 def uses(tree: ast.Module) -> list[Use]:
@@ -234,8 +234,8 @@ def _end(use: Use, first: ast.expr | None, keywords: Mapping[str | None, ast.exp
 def _note_options(use: Use, keywords: Mapping[str | None, ast.expr], line: int, names: Names) -> None:
     for name, value in keywords.items():
         if name is None:
-            for key, text in names.items(value):
-                _note_option(use, key, text, line)
+            for key, text, line_of_key in names.items(value):
+                _note_option(use, key, text, line_of_key)
         else:
             _note_option(use, name, names.text(value), line)
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has to change in a job that reads or writes Spark's Kafka format, so that it runs on ``pulsarish``.
 
-Every answer on an option is the one that the source or the sink itself gives for it. What a program computes cannot be
-judged; then the option is judged by its name. Nothing is changed or run.
+Every answer on an option is the one that the source or the sink itself gives for it, once for each line that has to
+change, however often a dict of options is used. What a program computes cannot be judged; then the option is judged by
+its name, and names that are Kafka's for sure, ``kafka.*``, are found wherever a text of the program has one. Nothing is
+changed or run.
 """
 
 from __future__ import annotations
@@ -10,18 +12,21 @@ from __future__ import annotations
 import ast
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.moving.chains import Use, uses
 from pulsarish_spark.moving.programs import program_of
+from pulsarish_spark.moving.sql_views import sql_uses
 from pulsarish_spark.moving.topic_names import short_names
 from pulsarish_spark.options import Side, check_option
 
 KAFKA: Final = "kafka"
 _PACKAGE: Final = "spark-sql-kafka"
+_SETTING: Final = re.compile(r"kafka(\.\w+)+", re.IGNORECASE)
 
 _BOUNDS: Final = ("startingOffsets", "endingOffsets")
 
@@ -46,7 +51,8 @@ def lint(path: str | os.PathLike[str]) -> list[Finding]:
     Empty where it does not use it. UsageError where ``path`` cannot be read, or is no Python.
     """
     program = program_of(path)
-    return [Finding(program.place(line), severity, text) for line, severity, text in sorted(_of_program(program.tree))]
+    found = sorted(set(_of_program(program.tree)))
+    return [Finding(program.place(line), severity, text) for line, severity, text in found]
 
 
 _Found = Iterator[tuple[int, Severity, str]]
@@ -59,22 +65,43 @@ def _of_program(tree: ast.Module) -> _Found:
         yield from _options(use)
         yield from _way_of_writing(use)
         yield from _triggers(use)
+    in_sql = list(sql_uses(tree, KAFKA))
+    for statement in in_sql:
+        yield statement.line, "change", "USING kafka becomes USING pulsarish"
+        for name, line in statement.options:
+            yield from _option(name, None, Side.BATCH_READ, line)
+    sides = [use.side for use in of_kafka] + [Side.BATCH_READ for _ in in_sql]
+    if sides:
+        yield from _names_of_settings(tree, sides)
     yield from _packages(tree)
-    if any(use.side in Side.READ for use in of_kafka):
+    if in_sql or any(use.side in Side.READ for use in of_kafka):
         yield from _names_of_topics(tree)
 
 
 def _options(use: Use) -> _Found:
     for name, value in use.options.items():
-        try:
-            check_option(name, value, use.side)
-        except ConfigError as error:
-            yield use.line_of(name), "change", str(error)
+        yield from _option(name, value, use.side, use.line_of(name))
     for bound in _BOUNDS if use.side in Side.READ else ():
         for name, value in use.named(bound):
             if _counts(value):
                 why = "offsets by number are those of the Kafka topic; give ids, times or words of the Pulsar topic"
                 yield use.line_of(name), "check", why
+
+
+def _option(name: str, value: str | None, side: Side, line: int) -> _Found:
+    try:
+        check_option(name, value, side)
+    except ConfigError as error:
+        yield line, "change", str(error)
+
+
+def _names_of_settings(tree: ast.Module, sides: Sequence[Side]) -> _Found:
+    """Names of Kafka's settings that none of ``sides`` takes, whatever way they take there: dicts, loops, functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _SETTING.fullmatch(node.value):
+            refusals = [[*_option(node.value, None, side, node.lineno)] for side in sides]
+            if all(refusals):
+                yield from refusals[0]
 
 
 def _counts(offsets: str | None) -> bool:

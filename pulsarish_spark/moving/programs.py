@@ -21,6 +21,8 @@ _MAGIC_OF_CELL: Final = re.compile(r"\s*(?:%%|%\w+[ \t]*$)", re.MULTILINE)
 """Begins a cell that the notebook does not run as it stands: it may be measured, or be in another language. Databricks
 writes `%sql` on a line of its own where Jupyter has `%%sql`."""
 
+_SQL_CELL: Final = re.compile(r"\s*%{1,2}sql\b")
+
 _MEASURED: Final = re.compile(r"^([ \t]*)%time(?:it)?[ \t]+", re.MULTILINE)
 """What stands before a statement that is measured."""
 
@@ -83,7 +85,15 @@ def _cell(where: str, text: str) -> ast.Module:
     for attempt in attempts:
         with suppress(SyntaxError):
             return ast.parse(attempt)
+    if _SQL_CELL.match(text):
+        return _sql(text)
     return _parsed(where, "" if _MAGIC_OF_CELL.match(text) else text)
+
+
+def _sql(text: str) -> ast.Module:
+    """A cell of SQL, as a program of one text."""
+    ends = {"lineno": 1, "col_offset": 0, "end_lineno": text.count("\n") + 1, "end_col_offset": 0}
+    return ast.Module([ast.Expr(ast.Constant(text, **ends), **ends)], [])
 
 
 def _parsed(where: str, text: str) -> ast.Module:
