@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker_core.base.errors import UsageError
 
@@ -92,7 +92,7 @@ def _cell(where: str, text: str) -> ast.Module:
 
 def _sql(text: str) -> ast.Module:
     """A cell of SQL, as a program of one text."""
-    ends = {"lineno": 1, "col_offset": 0, "end_lineno": text.count("\n") + 1, "end_col_offset": 0}
+    ends: dict[str, Any] = {"lineno": 1, "col_offset": 0, "end_lineno": text.count("\n") + 1, "end_col_offset": 0}
     return ast.Module([ast.Expr(ast.Constant(text, **ends), **ends)], [])
 
 
