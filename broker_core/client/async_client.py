@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
@@ -130,7 +131,10 @@ class AsyncClient:
             return await self._known_partitions(name)
         except TopicNotFoundError:
             await self._retried(lambda: self._network.lookup.check_namespace(name), f"ask for the namespace of {name}")
-            if meant := meant_topic(name, await self._topics_beside(name)):
+            meant = ""
+            with suppress(PulsarishError):  # Not every role may list topics.
+                meant = meant_topic(name, map(TopicName.parse, await self.topics_of(str(name.namespace_name))))
+            if meant:
                 raise topic_missing(name, hint=f"{meant} {WRITING_CREATES}") from None
             raise
 
@@ -142,13 +146,6 @@ class AsyncClient:
         if str(name) not in await self.topics_of(str(name.namespace_name)):
             raise topic_missing(name)
         return 0
-
-    async def _topics_beside(self, name: TopicName) -> list[TopicName]:
-        """The topics in the namespace of ``name``; none where the broker does not tell."""
-        try:
-            return [TopicName.parse(each) for each in await self.topics_of(str(name.namespace_name))]
-        except PulsarishError:
-            return []
 
     async def partition_names(self, topic: str) -> list[str]:
         """Full names of the partitions of ``topic``, or its own if it has none."""
