@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import (
@@ -21,8 +21,9 @@ from broker_core.base.errors import (
     PartitionUnmadeError,
     SubscriptionNotFoundError,
 )
-from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_LATEST, Position
+from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.client import Client
+from broker_core.client import Edges as EntryEdges
 from broker_core.client.columnar.index_search import IndexedEntry
 from broker_core.wire.entry import EntryRef, messages_of
 from pulsarish_spark.connecting.side_by_side import side_by_side
@@ -139,9 +140,23 @@ class BrokerView:
         asked = list(names)
         found = dict(zip(asked, self._client.edges_of(asked, unmade_ok=True), strict=True))
         ends = self._ends({name: behind_last(both.last) for name, both in found.items()})
+        firsts = {name: both.first for name, both in found.items()} | self._first_since(found, ends)
         return {
             name: Edges(ends[name] if first is None else self._remember(name, first).at, ends[name])
-            for name, (first, _) in found.items()
+            for name, first in firsts.items()
+        }
+
+    def _first_since(self, edges: Mapping[str, EntryEdges], ends: Mapping[str, Offset]) -> dict[str, EntryRef | None]:
+        """The first entries of partitions that were empty when ``edges`` were asked for, and had an end when ``ends``
+        were: entries may have come between the two questions, and the end must not pass for the beginning then."""
+        filled = [name for name, both in edges.items() if both.first is None and ends[name].position.entry > 0]
+        places = [(name, POSITION_EARLIEST) for name in filled]
+        found = zip(filled, self._client.first_entries_at(places, unmade_ok=True), strict=True)
+        # Behind the end comes what is there since the second question.
+        return {
+            name: first
+            for name, first in found
+            if first is not None and Position(first.ledger, first.entry) < ends[name].position
         }
 
     def with_index(self, name: str, offset: Offset) -> Offset:
