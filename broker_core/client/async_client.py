@@ -290,6 +290,17 @@ class AsyncClient:
         """As ``first_entry_at`` for several places, which are asked for all at once."""
         return await gathered(lambda place: self.first_entry_at(*place, unmade_ok=unmade_ok), places)
 
+    async def published_at(
+        self, places: Sequence[tuple[str, Position]], *, from_memory: bool = True
+    ) -> list[int | None]:
+        """The publish time of the entry at each place, in milliseconds; None where there is no such entry, or where it
+        cannot be read. ``from_memory`` false: the brokers are asked, whatever was seen before."""
+
+        async def ask(place: tuple[str, Position]) -> int | None:
+            return await self._probes.published_at(TopicName.parse(place[0]), place[1], from_memory=from_memory)
+
+        return await gathered(ask, places)
+
     async def bounds_at(self, topic: str, position: Position, *, unmade_ok: bool = False) -> Bounds:
         """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
         return await self._probes.bounds_at(TopicName.parse(topic), position, unmade_ok=unmade_ok)

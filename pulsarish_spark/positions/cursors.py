@@ -57,8 +57,8 @@ class Cursors:
         self._clock = clock
         self._mark = new_mark("stream", clock.now_ms()).properties()
         self._cursors: dict[str, CursorHandle] = {}
-        self._begun: dict[str, Position] = {}
-        """Up to where acknowledging was begun on each partition, and has not failed."""
+        self._begun: dict[str, tuple[int, Position]] = {}
+        """Up to where acknowledging was begun on each partition, and in which session, and has not failed."""
         self._pending: list[_Acks] = []
 
     @property
@@ -130,10 +130,10 @@ class Cursors:
             cursor.needs(offset.position)
             # Entry 0 has its predecessor in another ledger, whose length is not known here; the next ack covers it.
             last = Position(offset.position.ledger, offset.position.entry - 1)
-            if last.entry >= 0 and self._begun.get(name, POSITION_EARLIEST) < last:
+            if last.entry >= 0 and self._begun.get(name, (0, POSITION_EARLIEST)) < (cursor.session, last):
                 acks[name] = cursor, last
         if acks:
-            self._begun |= {name: last for name, (_, last) in acks.items()}
+            self._begun |= {name: (cursor.session, last) for name, (cursor, last) in acks.items()}
             self._pending.append(_Acks(acks, start_all_acks([*acks.values()])))
 
     def finish_acks(self) -> None:
@@ -147,7 +147,7 @@ class Cursors:
                     self._ack_failed(name, last, failure)
 
     def _ack_failed(self, name: str, last: Position, failure: PulsarishError) -> None:
-        if self._begun.get(name) == last:
+        if self._begun.get(name, (0, None))[1] == last:
             del self._begun[name]
         if not isinstance(failure, NotAllowedError | SubscriptionNotFoundError | TopicNotFoundError):
             raise failure

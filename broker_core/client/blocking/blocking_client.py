@@ -190,6 +190,11 @@ class Client:
         """As ``first_entry_at`` for several places, which are asked for all at once."""
         return self._thread.run(self._client.first_entries_at(places, unmade_ok=unmade_ok))
 
+    def published_at(self, places: Sequence[tuple[str, Position]], *, from_memory: bool = True) -> list[int | None]:
+        """The publish time of the entry at each place, in milliseconds; None where there is no such entry, or where it
+        cannot be read. ``from_memory`` false: the brokers are asked, whatever was seen before."""
+        return self._thread.run(self._client.published_at(places, from_memory=from_memory))
+
     def bounds_at(self, topic: str, position: Position, *, unmade_ok: bool = False) -> Bounds:
         """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
         return self._thread.run(self._client.bounds_at(topic, position, unmade_ok=unmade_ok))

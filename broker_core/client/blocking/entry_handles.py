@@ -210,6 +210,11 @@ class CursorHandle(Handle[AsyncCursor]):
         """Why this handle has ended, None while it is in use."""
         return self._inner.failure
 
+    @property
+    def session(self) -> int:
+        """How often the handle was attached to a broker; what was confirmed before the last time may be forgotten."""
+        return self._inner.session
+
     def ack_through(self, position: Position) -> None:
         """Acknowledge every entry up to and including ``position``; returns when the broker has confirmed it."""
         self._thread.run(self._inner.ack_through(position))

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A durable subscription that is only acknowledged, never read through: the cursor of a bulk reader.
 
-The consumer is Exclusive. An ack is repeated over reconnects until the broker confirms it, and the last one again after
-each reconnect, which is safe because a cumulative ack says the same however often it is sent.
+The consumer is Exclusive. An ack is repeated over reconnects until the broker confirms it, which is safe because a
+cumulative ack says the same however often it is sent. Confirmed ones are not: the broker that comes back may have
+another log, restored from an older copy. Its owner sees by ``session`` that it has come back, and acknowledges again
+what Apache Pulsar may have forgotten.
 
 A reader by other means learns here that there is something new: ``expect`` grants one permit, so that the broker
 pushes the first entry that is not acknowledged, and nothing behind it. An ack takes the broker over what it covers, so
@@ -24,7 +26,6 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.client.columnar.detachment import Detachment
 from broker_core.client.columnar.durable_subscribing import DurableSubscribing
 from broker_core.client.columnar.probes import LastEntry, Probes, last_of
 from broker_core.client.connecting.attachment import Attachment
@@ -41,7 +42,7 @@ from broker_core.client.connecting.subscribing import (
 )
 from broker_core.client.settings.config import CursorConfig, InitialPosition
 from broker_core.wire.commands import message_id
-from broker_core.wire.entry import messages_of, split_broker_entry
+from broker_core.wire.entry import messages_of, published_ms, split_broker_entry, verify_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -93,11 +94,12 @@ class AsyncCursor:
             subscription_properties=dict(config.subscription_properties),
         )
         self._subscribing = DurableSubscribing(network, probes, request, config)
+        self.session = 0
+        """Counts attachments. May be asked on any thread."""
         self._acked: Position | None = None
         self._permits = 0  # That the broker has; below 0 after a batch.
         self._expecting: OnNews | None = None
         self._telling: asyncio.Task[None] | None = None
-        self._detachment = Detachment(str(topic))
         what = f"subscription {subscription!r} of {topic}"
         self._attachment = Attachment(network, topic, self, what, knows_broker=True)
 
@@ -147,6 +149,7 @@ class AsyncCursor:
         answer = await self._last_message_id()
         position, messages = last_of(answer)
         if pushed is not None and pushed.position == position:
+            self._probes.remember(self.topic, pushed)
             return CursorLook(pushed, mark_delete_of(answer))
         return CursorLook(await self._probes.with_index(self.topic, position, messages), mark_delete_of(answer))
 
@@ -181,7 +184,7 @@ class AsyncCursor:
     async def _last_message_id(self) -> pb.CommandGetLastMessageIdResponse:
         async def attempt() -> pb.CommandGetLastMessageIdResponse:
             connection = await self._attachment.attached(self._network.config.operation_timeout_s)
-            return await self._detachment.answer(last_message_id(connection, self._id))
+            return await last_message_id(connection, self._id)
 
         timeout_s = self._network.config.operation_timeout_s
         task = f"ask for the position of subscription {self.subscription!r} of {self.topic}"
@@ -203,7 +206,7 @@ class AsyncCursor:
     async def _ack_once(self, position: Position) -> None:
         connection = await self._attachment.attached(self._network.config.operation_timeout_s)
         request_id = connection.next_request_id()
-        await self._detachment.answer(connection.request(self._ack(position, request_id), request_id))
+        await connection.request(self._ack(position, request_id), request_id, consumer_id=self._id)
 
     def _ack(self, position: Position, request_id: int | None = None) -> BaseCommand:
         ack = pb.CommandAck(
@@ -218,7 +221,6 @@ class AsyncCursor:
 
     async def attach(self, connection: Connection) -> None:
         self._permits = 0
-        self._detachment.begin()
         try:
             await self._subscribing.register(connection, self._id, self)
         except ConsumerBusyError as busy:
@@ -226,22 +228,24 @@ class AsyncCursor:
                 f"subscription {self.subscription!r} of {self.topic} is in use by another consumer",
                 hint="stop the other consumer or query, or choose another subscription name",
             ) from busy
-        if self._acked is not None:
-            # Apache Pulsar confirms acknowledgements that are not stored yet, and may forget them with an unload.
-            connection.send(self._ack(self._acked))
+        # Apache Pulsar confirms acknowledgements that are not stored yet, and may forget them with an unload.
+        self._acked = None
+        self.session += 1
 
     def message(self, head: MessageHead, body: bytes) -> None:
         """It stays unacknowledged: the reader of the topic acknowledges it with all that it has read."""
-        messages, index = 1, -1
+        messages, index, published = 1, -1, -1
         try:
             broker, entry = split_broker_entry(body)
             messages, index = messages_of(entry), -1 if broker is None else broker.index
+            verify_entry(entry)
+            published = published_ms(entry)
         except PulsarishError:
             pass  # Reading it tells of the damage.
         self._permits -= messages
         on_news, self._expecting = self._expecting, None
         if on_news is not None:
-            pushed = LastEntry(Position(head.ledger, head.entry), index, messages)
+            pushed = LastEntry(Position(head.ledger, head.entry), index, messages, published)
             self._telling = self._network.loop.create_task(self._look_and_tell(on_news, pushed))
 
     def end_of_topic(self) -> None:
@@ -251,7 +255,6 @@ class AsyncCursor:
         """Says nothing about acknowledging."""
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
-        self._detachment.end()
         self._attachment.detached(connection, reason, address)
         self._tell_lost()
 

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError, ServerError
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import Position
-from broker_core.client.columnar.detachment import Detachment
 from broker_core.client.columnar.durable_subscribing import DurableSubscribing
 from broker_core.client.columnar.given_entry import GivenEntry, given_entry
 from broker_core.client.columnar.probes import Probes
@@ -79,7 +78,6 @@ class AsyncEntryConsumer:
         self._permits = Permits(config.queue_size)
         self._given: list[GivenEntry] = []
         self._on_given: OnGiven = _nobody
-        self._detachment = Detachment(str(topic))
         self._attachment = Attachment(network, topic, self, f"subscription {subscription!r} of {topic}")
 
     async def open(self) -> None:
@@ -158,7 +156,7 @@ class AsyncEntryConsumer:
 
         async def attempt() -> Position | None:
             connection = await self._attachment.attached(self._network.config.operation_timeout_s)
-            return mark_delete_of(await self._detachment.answer(last_message_id(connection, self._id)))
+            return mark_delete_of(await last_message_id(connection, self._id))
 
         timeout_s = self._network.config.operation_timeout_s
         task = f"ask for the position of subscription {self.subscription!r} of {self.topic}"
@@ -170,7 +168,7 @@ class AsyncEntryConsumer:
         if connection is None:
             return None
         try:
-            return await self._detachment.answer(backlog(connection, self._id, BACKLOG_S_MAX))
+            return await backlog(connection, self._id, BACKLOG_S_MAX)
         except (ConnectionLostError, OperationTimeoutError, ServerError):
             return None
 
@@ -190,7 +188,7 @@ class AsyncEntryConsumer:
         connection = await self._attachment.attached(self._network.config.operation_timeout_s)
         ack.request_id = connection.next_request_id()
         command = BaseCommand(type=BaseCommand.ACK, ack=ack)
-        await self._detachment.answer(connection.request(command, ack.request_id))
+        await connection.request(command, ack.request_id, consumer_id=self._id)
 
     def _send_permits(self, messages: int) -> None:
         connection = self._attachment.connection
@@ -201,7 +199,6 @@ class AsyncEntryConsumer:
 
     async def attach(self, connection: Connection) -> None:
         self._begin_session()
-        self._detachment.begin()
         await self._subscribing.register(connection, self._id, self)
         if permits := self._permits.attached():
             connection.send(flow(self._id, permits))
@@ -224,7 +221,6 @@ class AsyncEntryConsumer:
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         self._begin_session()
-        self._detachment.end()
         self._attachment.detached(connection, reason, address)
 
     def given_up(self, failure: PulsarishError) -> None:

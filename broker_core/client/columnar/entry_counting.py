@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError
+from broker_core.base.errors import ConnectionLostError, PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from broker_core.client.columnar.arrival import Arrival
+from broker_core.client.columnar.arrival import Arrival, Patience
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import retrying
@@ -91,6 +91,7 @@ class EntryCount:
         self._balance = 0  # permits that the broker has, in messages
         self._ahead = 0
         self._arrival = Arrival(network.loop)
+        self._patience = Patience(network.loop, network.config.operation_timeout_s)
 
     async def run(self) -> Counted:
         """Count, over reconnects; raises ChecksumMismatchError and the like for an entry that cannot be read."""
@@ -132,16 +133,16 @@ class EntryCount:
         lookup.serves(self._topic, target)
         self._connection = connection
         try:
-            deadline = self._network.loop.time() + self._network.config.operation_timeout_s
             while not self._has_ended():
                 before = len(self._sums)
                 self._give_permits()
                 if not await self._arrival.came():
                     await self._look_for_more(connection)
                 if len(self._sums) > before:
-                    deadline = self._network.loop.time() + self._network.config.operation_timeout_s
-                elif self._network.loop.time() >= deadline:
-                    raise OperationTimeoutError(f"no entry of {self._topic} at or after {self._next} came")
+                    self._patience.reset()
+                elif self._patience.is_over:
+                    self._patience.renew()
+                    raise ConnectionLostError(f"no entry of {self._topic} at or after {self._next} came")
             if self._failure is not None:
                 raise self._failure
         finally:

@@ -23,7 +23,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from broker_core.client.columnar.arrival import Arrival
+from broker_core.client.columnar.arrival import Arrival, Patience
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
@@ -100,6 +100,7 @@ class AsyncEntryReader:
         self._complete = end is not None and start >= end
         self._failure: PulsarishError | None = None
         self._arrival = Arrival(network.loop)
+        self._patience = Patience(network.loop, self._timeout_s)
         self._port: Connection | None = None
         self._attachment = Attachment(network, topic, self, f"reading of {topic}", dedicated=True)
 
@@ -120,6 +121,7 @@ class AsyncEntryReader:
         Raises OperationTimeoutError without progress, ChecksumMismatchError for a damaged entry.
         """
         deadline = self._network.loop.time() + self._timeout_s
+        self._patience.reset()
         while not self._buffer:
             if self._failure is not None:
                 raise self._failure
@@ -243,6 +245,9 @@ class AsyncEntryReader:
         if last >= self._arriving_at and not self._is_topped_up:
             self._is_topped_up = True
             connection.send(flow(self._id, PERMITS))
+        elif last >= self._arriving_at and self._patience.is_over:
+            self._patience.renew()
+            connection.close()  # Which has the reader attached anew.
         elif last < self._arriving_at and self._end is not None:
             self.ended_early = True
             self._finish()

@@ -15,15 +15,17 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, TypeVar
 
 from broker_core.base.errors import (
+    ChecksumMismatchError,
     ConnectionLostError,
-    OperationTimeoutError,
     PartitionUnmadeError,
+    ProtocolError,
     PulsarishError,
     UnsupportedVersionError,
     UsageError,
 )
 from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
+from broker_core.client.columnar.arrival import Patience
 from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
@@ -37,7 +39,7 @@ from broker_core.client.connecting.subscribing import (
     register,
 )
 from broker_core.wire.commands import read_message_id, read_position
-from broker_core.wire.entry import EntryRef, read_metadata, split_broker_entry, verify_entry
+from broker_core.wire.entry import EntryRef, published_ms, read_metadata, split_broker_entry, verify_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
@@ -48,12 +50,19 @@ LINGER_S: Final = 1.0
 
 
 class LastEntry(NamedTuple):
-    """The newest entry of a topic. ``position.entry`` is -1 if there is none; ``index`` of its last message or -1."""
+    """The newest entry of a topic. ``position.entry`` is -1 if there is none; ``index`` of its last message or -1.
+
+    ``published_ms``: the publish time of the entry, -1 where nobody has looked at the entry itself.
+    """
 
     position: Position
     index: int  # type: ignore[assignment] # hides tuple.index, which a record has no use for
     messages: int
+    published_ms: int = -1
 
+
+_DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
+"""What looking at a damaged entry ends with."""
 
 NO_ENTRY: Final = LastEntry(POSITION_EARLIEST, -1, 0)
 """The newest entry of a partition that nobody has used yet."""
@@ -119,22 +128,27 @@ class Probe:
 
     async def first_entry(self) -> EntryRef | None:
         """The entry at or after the start, None if there is none."""
-        connection = self._attached()
-        if self._arrival.done():
-            return await self._arrival
-        connection.send(flow(self._id, 1))
-        answer = await last_message_id(connection, self._id)
-        last = read_position(answer.last_message_id)
-        if not self._arrival.done() and (last.entry < 0 or last < self._start):
-            return None
-        limit_s = self._network.config.operation_timeout_s
-        try:
-            async with asyncio.timeout(limit_s):
+        patience = Patience(self._network.loop, self._network.config.operation_timeout_s)
+        while True:
+            connection = self._attached()
+            if self._arrival.done():
                 return await self._arrival
-        except TimeoutError:
-            raise OperationTimeoutError(
-                f"{self._topic} has entries up to {last}, but none at or after {self._start} came in {limit_s:g} s"
-            ) from None
+            connection.send(flow(self._id, 1))
+            answer = await last_message_id(connection, self._id)
+            last = read_position(answer.last_message_id)
+            if not self._arrival.done() and (last.entry < 0 or last < self._start):
+                return None
+            done, _ = await asyncio.wait([self._arrival], timeout=max(patience.left_s, 0.0))
+            if not done:
+                patience.renew()
+                await self._attach_anew()
+
+    async def _attach_anew(self) -> None:
+        """Its broker has an entry for it, and does not send it."""
+        if self._connection is not None:
+            leave_silently(self._connection, self._id)
+        self._id, self._connection = self._network.next_consumer_id(), None
+        await self.attach()
 
     async def bounds(self) -> Bounds:
         """What lies before and behind the start, in whatever ledgers."""
@@ -277,6 +291,25 @@ class Probes:
             search.found(guess, await self._indexed(topic, guess))
         return search.answer
 
+    def remember(self, topic: TopicName, last: LastEntry) -> None:
+        """The newest entry of ``topic``, which its owner has seen without a question."""
+        self._last[topic] = last
+
+    async def published_at(self, topic: TopicName, position: Position, *, from_memory: bool = True) -> int | None:
+        """The publish time of the entry at ``position``, in milliseconds; None if there is no such entry, or if it
+        cannot be read. ``from_memory``: the newest entry that was seen needs no question; else it is forgotten, for
+        the log may be another one now."""
+        known = self._last.get(topic) if from_memory else self._last.pop(topic, None)
+        if from_memory and known is not None and known.position == position and known.published_ms >= 0:
+            return known.published_ms
+        try:
+            entry = await self.first_entry_at(topic, position, unmade_ok=True)
+            if entry is None or Position(entry.ledger, entry.entry) != position:
+                return None
+            return published_ms(entry.body)
+        except _DAMAGED:
+            return None
+
     def close(self) -> None:
         """Leave the brokers."""
         for waiting in self._waiting.values():
@@ -293,14 +326,14 @@ class Probes:
         known = self._last.get(topic)
         if known is not None and known.position == position:
             return known
-        index = -1
+        index = published = -1
         if messages and topic not in self._without_index:
             entry = await self._first_entry_at(topic, position)
             if entry is not None and entry.index < 0:
                 self._without_index.add(topic)
-            elif entry is not None and Position(entry.ledger, entry.entry) == position:
-                index = entry.index
-        self._last[topic] = LastEntry(position, index, messages)
+            if entry is not None and Position(entry.ledger, entry.entry) == position:
+                index, published = entry.index, published_ms(entry.body)
+        self._last[topic] = LastEntry(position, index, messages, published)
         return self._last[topic]
 
     async def _last_entry(self, topic: TopicName) -> LastEntry:
@@ -324,7 +357,7 @@ class Probes:
         if first is not None and Position(first.ledger, first.entry) > position:
             first = None  # All that there was is deleted, and this came behind the end.
         if first is not None and Position(first.ledger, first.entry) == position:
-            self._last[topic] = LastEntry(position, first.index, messages)
+            self._last[topic] = LastEntry(position, first.index, messages, published_ms(first.body))
         return Edges(first, await self._with_index(topic, position, messages))
 
     async def _first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:

@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol, cast
 from broker_core.base.errors import (
     AuthenticationError,
     ConnectionLostError,
+    ConsumerNotFoundError,
     OperationTimeoutError,
     ProtocolError,
     PulsarishError,
@@ -161,6 +162,7 @@ class _Ports:
         consumer = self.consumers.pop(closed.consumer_id, None)
         if consumer is not None:
             consumer.detached(self._connection, self._moved("consumer"), self._new_address(closed))
+            self._connection.fail_requests_of(closed.consumer_id, self._moved("consumer"))
 
     def _on_active_change(self, command: BaseCommand) -> None:
         change = command.active_consumer_change
@@ -251,34 +253,49 @@ class Connection(asyncio.BufferedProtocol):
         timeout_s: float | None = None,
         *,
         behind: BaseCommand | None = None,
+        consumer_id: int | None = None,
     ) -> BaseCommand:
         """Send a request, and the command ``behind`` it that has no answer; return the request's answer.
 
         Raises the ServerError that the broker answers, ConnectionLostError, or OperationTimeoutError after
-        ``timeout_s`` (default: the client's operation timeout; math.inf: never).
+        ``timeout_s`` (default: the client's operation timeout; math.inf: never). ``consumer_id``: the consumer that it
+        is for; ConnectionLostError as soon as the broker has closed that.
         """
         limit_s = self._config.operation_timeout_s if timeout_s is None else timeout_s
-        future = self.start_request(command, request_id)
+        future = self.start_request(command, request_id, consumer_id)
         if behind is not None:
             self.send(behind)
         # Not asyncio.timeout, which costs a tenth of a request: a planner makes thousands.
         timer = None if limit_s == math.inf else self._loop.call_later(limit_s, self._give_up, future, command, limit_s)
         try:
             return await future
+        except ConsumerNotFoundError as crossed:
+            if consumer_id is None:
+                raise
+            raise ConnectionLostError(f"{self.address} has closed the consumer: {crossed.message}") from crossed
         finally:
             if timer is not None:
                 timer.cancel()
             self._requests.forget(request_id)
 
-    def start_request(self, command: BaseCommand, request_id: int) -> asyncio.Future[BaseCommand]:
-        """Send a request now; the future has its answer or failure."""
-        if self._end_reason is not None:
+    def start_request(
+        self, command: BaseCommand, request_id: int, consumer_id: int | None = None
+    ) -> asyncio.Future[BaseCommand]:
+        """Send a request now; the future has its answer or failure, that of ``consumer_id`` among them."""
+        failure = self._end_reason
+        if failure is None and consumer_id is not None and consumer_id not in self.consumers:
+            failure = ConnectionLostError(f"{self.address} has closed the consumer")
+        if failure is not None:
             future = self._loop.create_future()
-            future.set_exception(self._end_reason)
+            future.set_exception(failure)
             return future
-        future = self._requests.expect(request_id)
+        future = self._requests.expect(request_id, consumer_id)
         self.send(command)
         return future
+
+    def fail_requests_of(self, consumer_id: int, reason: PulsarishError) -> None:
+        """The broker has closed a consumer: what was asked for it fails with ``reason``."""
+        self._requests.fail_of(consumer_id, reason)
 
     def take_back(self, request_id: int, leave: Callable[[], None]) -> None:
         """Call ``leave`` if that request is answered after all, and not with an error.

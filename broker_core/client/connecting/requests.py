@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The requests of one connection: their numbers, who waits for which answer, and what was given up meanwhile.
 
-Knows nothing of the socket. Invariant: each waiting caller is told once, of the answer or of the connection's end.
+Knows nothing of the socket. Invariant: each waiting caller is told once, of the answer or of the connection's end. What
+is asked for a consumer ends with the consumer, too: a request that crosses the broker's CLOSE_CONSUMER is answered with
+an error, or by Apache Pulsar not at all.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ class Requests:
         self._loop = loop
         self._last_id = -1
         self._waiting: dict[int, asyncio.Future[BaseCommand]] = {}
+        self._consumers: dict[int, int] = {}
+        """Which consumer a request is for, where it is for one."""
         self._taken_back: dict[int, Callable[[], None]] = {}
         """What to do when the broker answers that it has done what was cancelled meanwhile."""
 
@@ -43,14 +47,17 @@ class Requests:
         self._last_id += 1
         return self._last_id
 
-    def expect(self, request_id: int) -> asyncio.Future[BaseCommand]:
-        """A future for the answer to a request that is about to be sent."""
+    def expect(self, request_id: int, consumer_id: int | None = None) -> asyncio.Future[BaseCommand]:
+        """A future for the answer to a request that is about to be sent, for a consumer perhaps."""
         future = self._waiting[request_id] = self._loop.create_future()
+        if consumer_id is not None:
+            self._consumers[request_id] = consumer_id
         return future
 
     def forget(self, request_id: int) -> None:
         """Nobody waits for this answer any more."""
         self._waiting.pop(request_id, None)
+        self._consumers.pop(request_id, None)
 
     def take_back(self, request_id: int, leave: Callable[[], None]) -> None:
         """Call ``leave`` if that request is answered after all, and not with an error."""
@@ -64,6 +71,7 @@ class Requests:
                 leave()
             return  # The producer waits for its turn; the same request will be answered again.
         future = self._waiting.pop(answer.request_id, None)
+        self._consumers.pop(answer.request_id, None)
         leave = self._taken_back.pop(answer.request_id, None)
         failed = command.type == BaseCommand.ERROR or _has_error(answer)
         if leave is not None and not failed:
@@ -75,9 +83,18 @@ class Requests:
         else:
             future.set_result(command)
 
+    def fail_of(self, consumer_id: int, reason: PulsarishError) -> None:
+        """The broker has closed a consumer: no answer may come to what was asked for it."""
+        for request_id in [request_id for request_id, asked in self._consumers.items() if asked == consumer_id]:
+            del self._consumers[request_id]
+            future = self._waiting.pop(request_id)
+            if not future.done():
+                future.set_exception(reason)
+
     def fail(self, reason: PulsarishError) -> None:
         """The connection has ended: no answer will come."""
         self._taken_back.clear()
+        self._consumers.clear()
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():

@@ -114,7 +114,8 @@ async def register(
     connection.consumers[consumer_id] = port
     behind = flow(consumer_id, permits) if permits else None
     try:
-        await connection.request(request.command(consumer_id, request_id), request_id, behind=behind)
+        command = request.command(consumer_id, request_id)
+        await connection.request(command, request_id, behind=behind, consumer_id=consumer_id)
     except TopicNotFoundError as failure:
         connection.consumers.pop(consumer_id, None)
         if await names_partition(connection, request.topic):
@@ -172,7 +173,7 @@ async def last_message_id(connection: Connection, consumer_id: int) -> pb.Comman
     request_id = connection.next_request_id()
     asked = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
     command = BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=asked)
-    return (await connection.request(command, request_id)).getLastMessageIdResponse
+    return (await connection.request(command, request_id, consumer_id=consumer_id)).getLastMessageIdResponse
 
 
 async def backlog(connection: Connection, consumer_id: int, timeout_s: float) -> int | None:
@@ -180,7 +181,7 @@ async def backlog(connection: Connection, consumer_id: int, timeout_s: float) ->
     request_id = connection.next_request_id()
     asked = pb.CommandConsumerStats(consumer_id=consumer_id, request_id=request_id)
     command = BaseCommand(type=BaseCommand.CONSUMER_STATS, consumerStats=asked)
-    answer = (await connection.request(command, request_id, timeout_s)).consumerStatsResponse
+    answer = (await connection.request(command, request_id, timeout_s, consumer_id=consumer_id)).consumerStatsResponse
     if answer.HasField("error_code"):
         raise server_error(answer.error_code, answer.error_message)
     return int(answer.msgBacklog) if answer.HasField("msgBacklog") else None
