@@ -9,6 +9,11 @@ Where entries, or the indexes of messages, follow each other without a gap, noth
 says. Only where the ledger of the checkpoint is gone the subscription decides: as long as it stands where the query has
 left it, the broker deletes nothing but what was read. Pulsar moves it by itself, to the beginning of the ledger
 that comes next, once all before was read and is deleted. Pure: ``resuming`` gathers the facts.
+
+Before all that: the entry right before the place is the last one that was read, so it must still be that one. A broker
+that was restored from an older copy of its data gives ids once more; entries and indexes go on without a gap then, and
+the subscription stands further back, as after a reset or acknowledgements that were not stored. Only the entry tells:
+its publish time never changes.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker_core.base.positions import Position
-from pulsarish_spark.losses.lost import Loss, Where, lost_before, lost_end, lost_gap, lost_topic
+from pulsarish_spark.losses.lost import Loss, Where, lost_before, lost_end, lost_gap, lost_identity, lost_topic
 from pulsarish_spark.places.offsets import Offset
 
 
@@ -40,6 +45,12 @@ class Facts:
     """Whether the durable subscription was there; where it was made anew, it was not."""
     mark_delete: Position | None = None
     """How far it is acknowledged; None: the broker does not tell."""
+    read_ms: int | None = None
+    """The publish time of the entry right before ``at``, as it was read; None: the checkpoint does not tell."""
+    found_ms: int | None = None
+    """The publish time of the entry that is there now; None: there is none, or it cannot be read."""
+    is_unkept: bool = False
+    """Whether there is none though the subscription, which stands before it, has kept it."""
 
 
 class Verdict(NamedTuple):
@@ -56,6 +67,10 @@ def judge(partition: Where, number: int, facts: Facts) -> Verdict:
     """Whether reading can go on. ``number`` is that of ``partition``."""
     at, found = facts.at, facts.next
     wanted = at.text(number)
+    if facts.read_ms is not None and (facts.is_unkept or facts.found_ms not in (None, facts.read_ms)):
+        stands = "nothing" if facts.mark_delete is None else str(facts.mark_delete)
+        told = lost_identity(partition, wanted, facts.read_ms, facts.found_ms, facts.subscription, stands)
+        return Verdict(told, anew=True)
     if facts.end.position.entry > 0 and not at.is_possible_before(facts.end):
         return Verdict(lost_end(partition, wanted, facts.end.text(number)), anew=True)
     if found is not None and min(found.message_index, at.message_index) >= 0:

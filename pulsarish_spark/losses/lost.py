@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
 from pulsarish_spark.places.topics import TopicPartition
@@ -101,6 +102,39 @@ def lost_end(partition: Where, start: str, end: str) -> Loss:
     """The topic now ends before the place that was read already: it was deleted and made again, or restored."""
     text = f"partition {partition} ends at {end}, before {start} where reading should go on: it was deleted or replaced"
     return Loss("replaced", partition, text, start)
+
+
+def lost_identity(
+    partition: Where, wanted: str, read_ms: int, found_ms: int | None, subscription: str, mark: str
+) -> Loss:
+    """The entry before the place is another one than the query has read there, or is not there (None): the broker was
+    restored from an older copy of its data, and has given ids once more."""
+    found = "is not there any more" if found_ms is None else f"was published at {_time(found_ms)}"
+    text = (
+        f"partition {partition} should go on at {wanted}, behind an entry that was published at {_time(read_ms)}, but "
+        f'the entry there {found}, and its subscription "{subscription}" stands after '
+        f"{mark}: the broker was restored from an older copy of its data, or the topic was replaced; reading goes on "
+        f"behind what the subscription has acknowledged, and rows may come again: {_count(-1)} lost"
+    )
+    return Loss("replaced", partition, text, wanted)
+
+
+def lost_queue_identity(
+    partition: TopicPartition, entry: str, read_ms: int, found_ms: int | None, subscription: str, mark: str
+) -> Loss:
+    """The same of the last entry that a batch of a shared subscription has of a partition; None: it is not there."""
+    found = "is not there any more" if found_ms is None else f"was published at {_time(found_ms)} now"
+    text = (
+        f"partition {partition}: entry {entry}, of which a batch of the checkpoint has what was published at "
+        f'{_time(read_ms)}, {found}, and subscription "{subscription}" stands after {mark}: the broker was restored '
+        "from an older copy of its data, or the topic was replaced; what the subscription has not acknowledged is "
+        f"processed, and rows may come again: {_count(-1)} lost"
+    )
+    return Loss("replaced", partition, text, entry)
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def lost_chunks(partition: Where, what: str) -> Loss:

@@ -14,6 +14,8 @@ a word that is no full topic name, so that a reader who knows fewer words still 
 - ``"added"``, in a later end, is the start of partitions that its batch is the first to read. A replay would not find
   it again where somebody has moved the subscription, or where messages are gone.
 - ``"seen"`` is the end of a partition whose batch stops before it: there are messages that must come.
+- ``"published"`` is the publish time, in milliseconds, of the entry before the next one, by which a restarted query
+  knows it again: a broker that was restored from an older copy gives its id to another entry.
 - ``"behind"``, in progress reports only, is how many entries were left, where the two offsets do not tell.
 
 ``"subscription"`` is the name of the query's subscription, by which a restarted query finds it. ``"pattern"`` is the
@@ -39,7 +41,8 @@ _SEEN: Final = "seen"
 _SUBSCRIPTION: Final = "subscription"
 _PATTERN: Final = "pattern"
 _BEHIND: Final = "behind"
-NO_TOPICS: Final = frozenset({_START, _ADDED, _SEEN, _SUBSCRIPTION, _PATTERN, _BEHIND})
+_PUBLISHED: Final = "published"
+NO_TOPICS: Final = frozenset({_START, _ADDED, _SEEN, _SUBSCRIPTION, _PATTERN, _BEHIND, _PUBLISHED})
 """What an offset holds beside its topics. Full names of topics look different."""
 
 _TEXT: Final = re.compile(r"(-?\d+):(-?\d+)(?::-?\d+:(\d+))?(?:@(\d+))?")
@@ -102,12 +105,14 @@ class Points(NamedTuple):
 
     ``start``: where the first batch begins that has the partition; only in its end. ``seen``: the end of the partition
     when the offset was made, if it had more. ``behind``: entries between the end of the last batch and ``at``.
+    ``published_ms``: publish time of the entry before ``at``; None in offsets of older versions, too.
     """
 
     at: Offset
     start: Offset | None = None
     seen: Offset | None = None
     behind: int | None = None
+    published_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -161,8 +166,9 @@ class SourceOffset:
         if self.pattern:
             document[_PATTERN] = self.pattern
         for key in sorted(self.points):
-            if (entries := self.points[key].behind) is not None:
-                document.setdefault(_BEHIND, {}).setdefault(key.topic, {})[str(key.partition)] = entries
+            for word, number in ((_BEHIND, self.points[key].behind), (_PUBLISHED, self.points[key].published_ms)):
+                if number is not None:
+                    document.setdefault(word, {}).setdefault(key.topic, {})[str(key.partition)] = number
         return document
 
     @classmethod
@@ -178,7 +184,9 @@ class SourceOffset:
             points = {key: Points(Offset.parse(text)) for key, text in _items(topics)}
             starts = _from_map(document.get(_START) or document.get(_ADDED, {}))
             seen = _from_map(document.get(_SEEN, {}))
-            behind = {key: int(entries) for key, entries in _items(document.get(_BEHIND, {}))}
+            behind, published = (
+                {key: int(number) for key, number in _items(document.get(word, {}))} for word in (_BEHIND, _PUBLISHED)
+            )
             subscription, pattern = document.get(_SUBSCRIPTION, ""), document.get(_PATTERN, "")
             if not isinstance(subscription, str) or not isinstance(pattern, str):
                 raise ValueError(f"{subscription!r} or {pattern!r} is no text")
@@ -188,8 +196,8 @@ class SourceOffset:
                 hint="it was made by another source or a newer version; use a new checkpoint folder",
             ) from error
         # Few partitions have more than their next message, and what is said of one that is not read means nothing.
-        for key in points.keys() & (starts.keys() | seen.keys() | behind.keys()):
-            points[key] = Points(points[key].at, starts.get(key), seen.get(key), behind.get(key))
+        for key in points.keys() & (starts.keys() | seen.keys() | behind.keys() | published.keys()):
+            points[key] = Points(points[key].at, starts.get(key), seen.get(key), behind.get(key), published.get(key))
         return cls(points, subscription, pattern, ends_first=document.get(_START) is not None)
 
 

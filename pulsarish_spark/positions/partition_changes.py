@@ -57,10 +57,10 @@ class PartitionChanges:
         places: dict[TopicPartition, Place] = {}
         for key, name in names.items():
             points = start.points.get(key) or Points(new[key])
-            places[key] = Place(key, name, points.at, points.seen or points.at)
-        unheld = [place for key, place in places.items() if key not in new and not self._cursors.is_open(place.name)]
+            places[key] = Place(key, name, points.at, points.seen or points.at, points.published_ms)
+        unheld = [place for key, place in places.items() if key not in new and not self._resuming.is_held(place.name)]
         side_by_side(self._resuming.hold, unheld)
-        return places
+        return {key: self._resuming.moved(place) for key, place in places.items()}
 
     def beginning(self, name: str) -> Offset:
         """Where a partition is read from that came after the checkpoint: all of it, or what is not acknowledged."""

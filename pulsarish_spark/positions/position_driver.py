@@ -22,6 +22,7 @@ from broker_core.base.errors import (
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
+from broker_core.base.positions import Position
 from broker_core.client import Client
 from pulsarish_spark.connecting.marking import generated_name
 from pulsarish_spark.connecting.side_by_side import side_by_side
@@ -148,13 +149,12 @@ class PositionDriver:
             return self._first_end(start, limit)
         self._adopt(start)
         self._check_ending(start)
-        places = self._changes.places(start)
-        self._start_acks(start.offsets)
-        ends = self._ends(places)
+        places, ends = self._look(start)
         self._expiry.look(places, ends)
         stop = self._stop(places, ends, limit)
         self._note_lag(stop, ends)
-        is_idle = stop == start.offsets
+        moved = [key for key, place in places.items() if key in start.points and place.at != start.points[key].at]
+        is_idle = stop == start.offsets and not moved
         if is_idle:
             self._cursors.finish_acks()
         self._look_at_holds(start, is_idle=is_idle and ends == start.offsets, is_over=is_idle and self._bounded)
@@ -163,9 +163,19 @@ class PositionDriver:
             return start
         self._pace.began()
         # Its batch begins with the commit of ``start``, which waits for the acks.
-        points = _points(stop, ends)
-        added = {key: points[key]._replace(start=places[key].at) for key in places.keys() - start.points.keys()}
+        points = self._points(stop, ends, places, start)
+        begun = {*moved, *(places.keys() - start.points.keys())}
+        added = {key: points[key]._replace(start=places[key].at) for key in begun}
         return self._offset(points | added)
+
+    def _look(self, start: SourceOffset) -> tuple[Mapping[TopicPartition, Place], Offsets]:
+        """Where partitions are read on, and their ends; all of logs that are known to be those that were read."""
+        while True:
+            places = self._changes.places(start)
+            self._start_acks(start)
+            ends = self._ends(places)
+            if all(self._resuming.is_held(place.name) for place in places.values() if place.key in start.points):
+                return places, ends
 
     def _offset(self, points: Mapping[TopicPartition, Points], *, ends_first: bool = False) -> SourceOffset:
         return SourceOffset(points, self._cursors.subscription, self.options.selection.pattern, ends_first)
@@ -201,10 +211,11 @@ class PositionDriver:
         stop = self._stop(places, ends, limit)
         self._note_lag(stop, ends)
         self._cursors.open_all(names.values(), makes=set(names.values()) - had_messages)
-        self._start_acks({key: place.at for key, place in places.items()})
+        self._start_acks(SourceOffset.of({key: place.at for key, place in places.items()}))
         self._cursors.finish_acks()
         self._pace.began()
-        points = {key: points._replace(start=places[key].at) for key, points in _points(stop, ends).items()}
+        noted = self._points(stop, ends, places, start)
+        points = {key: points._replace(start=places[key].at) for key, points in noted.items()}
         return self._offset(points, ends_first=True)
 
     def _check_ending(self, start: SourceOffset) -> None:
@@ -238,13 +249,16 @@ class PositionDriver:
         self._adopt(end)
         begin = end.starts_from(start)
         self._changes.check_gone({key: begin.get(key, at) for key, at in end.offsets.items()})
-        ranges = side_by_side(lambda key: self._range(key, begin.get(key), end.offsets[key]), [*end.offsets])
+        known = start.points
+        ranges = side_by_side(
+            lambda key: self._range(key, begin.get(key), end.offsets[key], known.get(key)), [*end.offsets]
+        )
         return plan_tasks(self._view, [each for each in ranges if each is not None], self._task_options)
 
     def commit(self, end: SourceOffset) -> None:
         """Spark will never ask for anything before ``end`` again."""
         self._adopt(end)
-        self._start_acks(end.offsets)
+        self._start_acks(end)
         self._cursors.finish_acks()
 
     def close(self) -> None:
@@ -259,8 +273,15 @@ class PositionDriver:
         if self._layout.is_due():
             self._layout.look()
 
-    def _start_acks(self, offsets: Offsets) -> None:
-        self._cursors.start_acks(self._by_name(offsets))
+    def _start_acks(self, read: SourceOffset) -> None:
+        """Everything before an offset is read, but for a log that is another one now."""
+        names = self._layout.names
+        places = [
+            Place(key, names[key], points.at, points.at, points.published_ms)
+            for key, points in read.points.items()
+            if key in names
+        ]
+        self._cursors.start_acks({place.name: self._resuming.moved(place).at for place in places})
 
     def _look_at_holds(self, start: SourceOffset, *, is_idle: bool, is_over: bool = False) -> None:
         if self._holds.is_due or is_over:
@@ -313,6 +334,21 @@ class PositionDriver:
         found = self._resuming.find(place, end)
         return end if found.anew or (found.at is not None and found.at.key < end.key) else place.at
 
+    def _points(
+        self, stop: Offsets, ends: Offsets, places: Mapping[TopicPartition, Place], start: SourceOffset
+    ) -> dict[TopicPartition, Points]:
+        """What to note of a batch that stops at ``stop`` in partitions that end at ``ends``."""
+        stays = {key for key, points in start.points.items() if stop.get(key) == points.at == places[key].at}
+        read = [key for key, at in stop.items() if key not in stays and at.position.entry > 0]
+        before = [Position(stop[key].position.ledger, stop[key].position.entry - 1) for key in read]
+        asked = [(places[key].name, at) for key, at in zip(read, before, strict=True)]
+        published = dict(zip(read, self._client.published_at(asked), strict=True))
+        published |= {key: start.points[key].published_ms for key in stays}
+        return {
+            key: Points(at, seen=ends[key] if ends[key].key > at.key else None, published_ms=published.get(key))
+            for key, at in stop.items()
+        }
+
     def _stop(self, places: Mapping[TopicPartition, Place], ends: Offsets, limit: int | None) -> Offsets:
         """Where the batch stops: at ``ends``, before if that would be too much, where it begins if it is too little."""
         if limit is None:  # Otherwise it is what the options say, and they may say more.
@@ -324,8 +360,8 @@ class PositionDriver:
             return {key: place.at for key, place in places.items()}
         return admission.stops(begin, ends)
 
-    def _range(self, key: TopicPartition, begin: Offset | None, end: Offset) -> EntryRange | None:
-        """What to read of one partition; None if nothing."""
+    def _range(self, key: TopicPartition, begin: Offset | None, end: Offset, known: Points | None) -> EntryRange | None:
+        """What to read of one partition; None if nothing. ``known``: what the offset before the batch says of it."""
         name = self._layout.names.get(key)
         if name is None:
             return None
@@ -333,8 +369,9 @@ class PositionDriver:
             start: Offset | None = self._changes.beginning(name)
             exact = False
         else:
-            self._resuming.hold(Place(key, name, begin, end))
-            start, exact = self._start(Place(key, name, begin, end), end)
+            published_ms = known.published_ms if known is not None and known.at == begin else None
+            place = self._resuming.hold(Place(key, name, begin, end, published_ms))
+            start, exact = self._start(place, end)
         return EntryRange(key, name, name != key.topic, start, end, exact) if start and start.key < end.key else None
 
     def _start(self, place: Place, end: Offset) -> tuple[Offset | None, bool]:
@@ -348,8 +385,3 @@ class PositionDriver:
         if place.at.key == end.key:
             return None, True
         return place.at if end.message_index < 0 else self._view.with_index(place.name, place.at), True
-
-
-def _points(stop: Offsets, ends: Offsets) -> dict[TopicPartition, Points]:
-    """The points of a batch that stops at ``stop`` in partitions that end at ``ends``."""
-    return {key: Points(at, seen=ends[key] if ends[key].key > at.key else None) for key, at in stop.items()}

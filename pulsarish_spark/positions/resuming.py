@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a stream reads on: gathers what the broker knows of that place, asks the rule, and tells of what is lost.
 
-Two moments: when the cursor of a partition is opened, at a start of the query or after the subscription was deleted
-under it; and when the end of a partition lies in another ledger than the place where reading should go on. Within one
-ledger entry numbers are dense, and the tasks find what is missing. A loss is told once for each place.
+Three moments: when the cursor of a partition is opened, at a start of the query or after the subscription was deleted
+under it; when the cursor has come back to a broker, which may have been restored from an older copy meanwhile; and when
+the end of a partition lies in another ledger than the place where reading should go on. Within one ledger entry numbers
+are dense, and the tasks find what is missing. A loss is told once for each place.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from broker_core.base.errors import SubscriptionNotFoundError
-from broker_core.base.positions import POSITION_LATEST
+from broker_core.base.errors import ChecksumMismatchError, ProtocolError, SubscriptionNotFoundError
+from broker_core.base.positions import POSITION_LATEST, Position
 from broker_core.client import Client
 from pulsarish_spark.losses.agreement import Facts, judge
 from pulsarish_spark.losses.loss import DataLossError, LossPolicy
@@ -27,12 +28,21 @@ logger = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Where one partition should be read on. ``name`` is what the broker calls it, ``seen`` its end as last seen."""
+    """Where one partition should be read on. ``name`` is what the broker calls it, ``seen`` its end as last seen.
+
+    ``published_ms``: the publish time of the entry before ``at``, as it was read; None where that is not known.
+    """
 
     key: TopicPartition
     name: str
     at: Offset
     seen: Offset
+    published_ms: int | None = None
+
+    @property
+    def before(self) -> Position:
+        """The last entry that was read, if its number is 0 or more."""
+        return Position(self.at.position.ledger, self.at.position.entry - 1)
 
 
 class Next(NamedTuple):
@@ -58,16 +68,73 @@ class Resuming:
         """The subscription that the checkpoint was made with, if that is another."""
         self._told: dict[str, Offset] = {}
         self._known: dict[str, tuple[Offset, Offset, Next]] = {}
+        self._checked: dict[str, int] = {}
+        """The session of its cursor in which the log of a partition was known again."""
+        self._moved: dict[str, tuple[Place, Place]] = {}
+        """Places in a log that is another one now, and where reading begins there."""
 
-    def hold(self, place: Place) -> None:
+    def is_held(self, name: str) -> bool:
+        """Whether ``hold`` has nothing to ask."""
+        return self._cursors.is_open(name) and self._checked.get(name) == self._cursors.handle(name).session
+
+    def hold(self, place: Place) -> Place:
         """Make sure that the subscription holds what comes at ``place``; DataLossError if something of it is lost.
 
-        Where that is an error the subscription is not made: the next attempt must not find it and go on.
+        Where that is an error the subscription is not made: the next attempt must not find it and go on. Returns where
+        reading goes on: at ``place``, or elsewhere if its log is another one than was read.
         """
         name = place.name
-        if self._cursors.is_open(name):
+        if not self._cursors.is_open(name):
+            self._known.pop(name, None)
+            self._open(place)
+        session = self._cursors.handle(name).session
+        if self._checked.get(name) != session:
+            if not self._is_known_again(place):
+                self._move(place)
+            self._checked[name] = session
+        return self.moved(place)
+
+    def moved(self, place: Place) -> Place:
+        """Where reading goes on that should go on at ``place``."""
+        known = self._moved.get(place.name)
+        if known is None or (known[0].at, known[0].published_ms) != (place.at, place.published_ms):
+            return place
+        return known[1]
+
+    def _is_known_again(self, place: Place) -> bool:
+        """Whether the last entry that was read is still the one before ``place``, as far as that can be told."""
+        if place.published_ms is None or place.before.entry < 0:
+            return True
+        found = self._published_before(place)
+        if found is not None:
+            return found == place.published_ms
+        return not self._is_unkept(place)
+
+    def _is_unkept(self, place: Place) -> bool:
+        """Whether the entry before ``place`` is not there, though the subscription has not let go of it."""
+        mark_delete = self._cursors.handle(place.name).mark_delete()
+        if mark_delete is None or mark_delete >= place.before:
+            return False
+        self._view.forget(place.name)
+        try:
+            there = self._view.offset_at(place.name, place.before)
+        except (ChecksumMismatchError, ProtocolError):
+            return False  # It is there, and cannot be read.
+        return there is None or there.position != place.before
+
+    def _move(self, place: Place) -> None:
+        """Tell of a log that is another one, and begin there behind what the subscription has acknowledged: the older
+        copy has that, and this query has read it."""
+        self._view.forget(place.name)
+        if not self._find(place, self._view.latest(place.name)).anew:
             return
-        self._known.pop(name, None)
+        mark_delete = self._cursors.handle(place.name).mark_delete()
+        keeps = mark_delete is not None and mark_delete < place.before
+        begin = self._view.unread(place.name, mark_delete) if keeps else self._view.earliest(place.name)
+        self._moved[place.name] = place, Place(place.key, place.name, begin, begin)
+
+    def _open(self, place: Place) -> None:
+        name = place.name
         try:
             self._cursors.open(name, must_exist=True, needed_from=place.at.position)
         except SubscriptionNotFoundError:
@@ -130,6 +197,11 @@ class Resuming:
         known = self._known.get(name)
         return known[1] if known is not None and known[0] == at and known[2].at is None else at
 
+    def _published_before(self, place: Place) -> int | None:
+        if place.published_ms is None or place.before.entry < 0:
+            return None
+        return self._client.published_at([(place.name, place.before)], from_memory=False)[0]
+
     def _find(self, place: Place, end: Offset, *, is_subscribed: bool = True) -> Next:
         bounds = self._client.bounds_at(place.name, place.at.position)
         if bounds.first is None:
@@ -137,6 +209,8 @@ class Resuming:
             # be deleted.
             bounds = self._client.bounds_at(place.name, POSITION_LATEST)
         found = None if bounds.first is None else offset_of(bounds.first)
+        found_ms = self._published_before(place)
+        asks = place.published_ms is not None and found_ms is None and self._cursors.is_open(place.name)
         facts = Facts(
             at=place.at,
             seen=place.seen,
@@ -145,6 +219,9 @@ class Resuming:
             next=found,
             subscription=self._cursors.subscription,
             is_subscribed=is_subscribed,
+            read_ms=place.published_ms,
+            found_ms=found_ms,
+            is_unkept=asks and place.before.entry >= 0 and self._is_unkept(place),
             mark_delete=self._cursors.handle(place.name).mark_delete() if self._cursors.is_open(place.name) else None,
         )
         verdict = judge(place.key, place.key.partition, facts)

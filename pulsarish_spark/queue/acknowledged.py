@@ -41,6 +41,11 @@ class Acknowledged:
         for place in [place for place, at in self._last_at.items() if now - at > KEPT_S]:
             del self._entries[place], self._last_at[place]
 
+    def forget(self, key: TopicPartition) -> None:
+        """The log of partition ``key`` is another one: its entries have not been given."""
+        for place in [place for place in self._entries if place[0] == key]:
+            del self._entries[place], self._last_at[place]
+
     def has(self, key: TopicPartition, entry: GivenEntry) -> bool:
         """Whether an entry of a partition was acknowledged here."""
         known = self._entries.get((key, entry.ledger))

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from broker_core.base.clock import BlockingClock
@@ -35,6 +35,7 @@ from pulsarish_spark.queue.beginning import Beginning
 from pulsarish_spark.queue.id_texts import Entries
 from pulsarish_spark.queue.pile import Dropped, Pile, Source
 from pulsarish_spark.queue.queue_offset import QueueOffset
+from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.followed_layout import FollowedLayout
 
 logger = logging.getLogger(__name__)
@@ -243,6 +244,29 @@ class Consumers:
         for source, positions in dropped.positions().items():
             if source in self._consumers:
                 self._consumers[source].give_back(sessions[source], positions)
+
+    def sessions(self) -> dict[TopicPartition, tuple[int, ...]]:
+        """The session of each consumer, by partition, of those whose consumers have a broker."""
+        found: dict[TopicPartition, list[EntryConsumer]] = {}
+        for source, each in sorted(self._consumers.items()):
+            found.setdefault(source.key, []).append(each)
+        attached = {key: consumers for key, consumers in found.items() if all(each.is_attached for each in consumers)}
+        return {key: tuple(each.session for each in consumers) for key, consumers in attached.items()}
+
+    def published(self, entries: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int | None]:
+        """The publish time of each entry; None if it is not there, or cannot be read. Nothing of what was deleted in
+        this moment, which is told by the next ``attach``."""
+        asked = [(self._names[key], at) for key, at in entries.items()]
+        with contextlib.suppress(*_DELETED):
+            return dict(zip(entries, self._client.published_at(asked, from_memory=False), strict=True))
+        return {}
+
+    def ends(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
+        """Behind the last message of each partition; nothing of what was deleted in this moment."""
+        with contextlib.suppress(*_DELETED):
+            ends = BrokerView(self._client).ends_of([self._names[key] for key in keys])
+            return {key: ends[self._names[key]].position for key in keys}
+        return {}
 
     def mark_deletes(self) -> dict[TopicPartition, Position]:
         """How far each partition is acknowledged without a gap, where the broker tells."""

@@ -16,10 +16,12 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from broker_core.base.clock import BlockingClock
+from broker_core.base.positions import Position
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_with_partition
 from pulsarish_spark.options import QueueOptions, ReadOptions
@@ -28,6 +30,7 @@ from pulsarish_spark.queue.acknowledged import KEPT_S, Acknowledged
 from pulsarish_spark.queue.backlog import QueueBacklog
 from pulsarish_spark.queue.dividing import Names, divide_by_key, divide_by_place
 from pulsarish_spark.queue.id_texts import ENTRIES_MAX, Entries
+from pulsarish_spark.queue.log_identity import LogIdentity, Sessions
 from pulsarish_spark.queue.pile import Choice, Dropped, Pile, Source, Unfinished
 from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueOffset
 from pulsarish_spark.queue.runs import apart
@@ -117,6 +120,23 @@ class Intake(Protocol):
         """How many entries of each partition are not acknowledged; None: not known."""
         ...
 
+    def sessions(self) -> Sessions:
+        """The session of each consumer, by partition, of those whose consumers have a broker."""
+        ...
+
+    def published(self, entries: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, int | None]:
+        """The publish time of each entry as it is now; None if it is not there, or cannot be read. Nothing of what is
+        deleted in this moment, as of ``ends``."""
+        ...
+
+    def ends(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, Position]:
+        """Behind the last message of each partition."""
+        ...
+
+    def mark_deletes(self) -> Mapping[TopicPartition, Position]:
+        """How far each partition is acknowledged without a gap, where the broker tells."""
+        ...
+
     def close(self) -> None:
         """Leave the subscription."""
         ...
@@ -160,6 +180,7 @@ class QueueDriver:
         self._settled = 0  # the last batch that is behind us, with all that follows from it
         self._held_at = 0.0  # when what is held was moved last
         self._acknowledged = Acknowledged(clock)
+        self._identity = LogIdentity(intake, self._policy, options.subscription, self._acknowledged.forget)
         self._checked_until = 0.0  # until then the broker may give something again
         self._unfinished: dict[Unfinished, float] = {}  # what waits for the rest of its message: since when
 
@@ -212,6 +233,7 @@ class QueueDriver:
             self._policy.report(lost_with_partition(key, end.partitions[key].ids), self._options.subscription)
         if self._holds is not None:
             self._ack(end)
+        end = self._identity.valid(end)
         if self._queue.type == "shared":
             return reading_tasks(divide_by_place(end, names, cores), self._options)
         fresh = None
@@ -232,6 +254,8 @@ class QueueDriver:
 
     def _attach(self, known: QueueOffset) -> None:
         self._intake.attach(known)
+        self._identity.note(known)
+        self._identity.check()
         if self._holds is not None:
             self._holds.open(self._intake.names())
 
@@ -257,7 +281,7 @@ class QueueDriver:
             return
         self._intake.ack(self._holders(batch))
         self._acked = batch.n
-        self._acknowledged.add(batch)
+        self._acknowledged.add(self._identity.valid(batch))
         if self._choice is not None and self._made is not None and self._made.n == batch.n:
             self._intake.release(self._choice.taken(), self._choice.sessions)
         self._collect()
@@ -271,6 +295,8 @@ class QueueDriver:
         now = self._clock.monotonic()
         before = self._intake.pile.sessions
         begins = self._intake.collect()
+        if begins:
+            self._identity.check()
         sessions = self._intake.pile.sessions
         if begins and any(sessions.get(source, session) != session for source, session in before.items()):
             self._checked_until = now + KEPT_S
@@ -295,9 +321,10 @@ class QueueDriver:
     def _holders(self, batch: QueueOffset) -> Mapping[Source, Ids]:
         """Which consumer acknowledges which entries. A broker accepts that from any consumer, at least cost from the
         one that was given them."""
-        if self._choice is not None and self._made == batch:
+        valid = self._identity.valid(batch)
+        if self._choice is not None and self._made == valid:
             return self._choice.ids()
-        return {Source(key, 0): part.entries() for key, part in batch.partitions.items()}
+        return {Source(key, 0): part.entries() for key, part in valid.partitions.items()}
 
     # -- making a batch
 
@@ -333,8 +360,16 @@ class QueueDriver:
             self._intake.pile.put_back(choice.units[half:])
             choice = Choice(choice.units[:half], choice.sessions, choice.repeats)
             made = _offset_of(start.n + 1, choice)
+        made = self._with_times(made)
         self._made, self._choice = made, choice
+        self._identity.note(made)
         return made
+
+    def _with_times(self, made: QueueOffset) -> QueueOffset:
+        """``made`` with the publish time of its last entry in each partition."""
+        published = self._intake.published({key: part.last for key, part in made.partitions.items()})
+        parts = {key: replace(part, published_ms=published.get(key)) for key, part in made.partitions.items()}
+        return replace(made, partitions=parts)
 
 
 def _offset_of(number: int, choice: Choice) -> QueueOffset:

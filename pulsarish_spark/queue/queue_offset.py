@@ -4,14 +4,16 @@
     {"queue": 1, "n": 41, "m": 100000,
      "topics": {"persistent://public/default/orders": {"0": {"17": "0-99999", "18": "4-90,93,97-120"}}},
      "part":   {"persistent://public/default/orders": {"0": {"18:93": "3f0"}}},
-     "again":  {"persistent://public/default/orders": {"0": {"2": {"18": "93"}}}}}
+     "again":  {"persistent://public/default/orders": {"0": {"2": {"18": "93"}}}},
+     "published": {"persistent://public/default/orders": {"0": 1795735412881}}}
 
 ``queue`` is the version of this form. ``n`` counts batches of the query, so that no offset equals its predecessor, and
 ``m`` is how many messages the batch has, for people who read the offset. ``topics`` has the entries of each partition
 by ledger, in the words of ``id_texts``. ``part`` has entries of which others had acknowledged some messages: those
 left, in hex, bit i for batch index i. ``again`` has entries that were given out before, by how often. Both change from
-delivery to delivery, so a replay can only give the same rows if they are noted. Keys are sorted: one batch has one
-text. Pure.
+delivery to delivery, so a replay can only give the same rows if they are noted. ``published`` is the publish time, in
+milliseconds, of the last entry of each partition: a broker that was restored from an older copy gives its id to another
+entry. Keys are sorted: one batch has one text. Pure.
 """
 
 from __future__ import annotations
@@ -49,6 +51,14 @@ class PartitionBatch:
     ids: IdTexts
     parts: Mapping[Position, int] = field(default_factory=dict)
     again: Mapping[int, IdTexts] = field(default_factory=dict)
+    published_ms: int | None = None
+    """The publish time of the last entry; None in offsets of older versions, too."""
+
+    @property
+    def last(self) -> Position:
+        """The last entry, by position."""
+        ledger = max(self.ids)
+        return Position(ledger, int(entries_of_text(self.ids[ledger])[-1]))
 
     def entries(self) -> dict[int, Entries]:
         """The entries by ledger, sorted."""
@@ -94,13 +104,14 @@ class QueueOffset:
         document: dict[str, Any] = {"queue": FORM, "n": self.n}
         if self.n:
             document["m"] = self.messages
-        tables: dict[str, dict[str, Any]] = {"topics": {}, "part": {}, "again": {}}
+        tables: dict[str, dict[str, Any]] = {"topics": {}, "part": {}, "again": {}, "published": {}}
         for key in sorted(self.partitions):
             batch = self.partitions[key]
             said = {
                 "topics": _ledgers(batch.ids),
                 "part": {str(at): f"{bits:x}" for at, bits in sorted(batch.parts.items())},
                 "again": {str(count): _ledgers(ids) for count, ids in sorted(batch.again.items())},
+                "published": batch.published_ms,
             }
             for word, what in said.items():
                 if what:
@@ -127,12 +138,15 @@ class QueueOffset:
     def _read(cls, document: Mapping[str, Any]) -> QueueOffset:
         if document["queue"] != FORM or not isinstance(document["n"], int):
             raise ValueError(f"its form is {document['queue']!r}, and this version reads {FORM}")
-        ids, parts, again = (_by_partition(document.get(word, {})) for word in ("topics", "part", "again"))
+        ids, parts, again, published = (
+            _by_partition(document.get(word, {})) for word in ("topics", "part", "again", "published")
+        )
         partitions = {
             key: PartitionBatch(
                 _texts(ledgers),
                 {_position(at): int(bits, 16) for at, bits in parts.get(key, {}).items()},
                 {int(count): _texts(found) for count, found in again.get(key, {}).items()},
+                int(published[key]) if key in published else None,
             )
             for key, ledgers in ids.items()
         }

@@ -83,6 +83,12 @@ class BrokerView:
         entry = self._client.first_entry_at(name, position, unmade_ok=True)
         return None if entry is None else self._remembered(key, entry)
 
+    def forget(self, name: str) -> None:
+        """The log of partition ``name`` is another one: nothing holds that was seen of it."""
+        with self._remembering:
+            self._shown = {place: shown for place, shown in self._shown.items() if place[0] != name}
+        self.counts.forget(name)
+
     def look_at(self, places: Iterable[tuple[str, Position]]) -> None:
         """Ask for the first entries at or behind ``places`` all at once, for questions about them that come next."""
         unknown = [place for place in places if place not in self._shown]

@@ -70,6 +70,11 @@ class EntryCounts:
         self._known: dict[NamedRange, Profile] = {}
         self._per_entry: dict[tuple[str, Unit], float] = {}
 
+    def forget(self, name: str) -> None:
+        """The log of partition ``name`` is another one."""
+        self._closed = {place: found for place, found in self._closed.items() if place[0] != name}
+        self._known = {range_: found for range_, found in self._known.items() if range_.name != name}
+
     # -- entries
 
     def entries(self, range_: NamedRange) -> Profile:

@@ -33,7 +33,14 @@ def facts(next_: Offset | None, before: Position, **others: object) -> Facts:
 MOVED = {"mark_delete": Position(7, -1)}
 """What Apache Pulsar does itself, when ledger 5 was acknowledged whole and is deleted."""
 
+READ_MS = 1_700_000_000_000
+
 AGREEMENTS = {
+    "the entry before it is the one that was read": facts(
+        at(5, 20), Position(5, 19), mark_delete=Position(5, 11), read_ms=READ_MS, found_ms=READ_MS
+    ),
+    "the entry before it is deleted": facts(at(5, 20), Position(5, 19), read_ms=READ_MS),
+    "an older version has noted no time": facts(at(5, 20), Position(5, 19), found_ms=READ_MS),
     "the message itself": facts(at(5, 20), Position(5, 19)),
     "the message itself, whatever the subscription says": facts(at(5, 20), Position(5, 19), is_subscribed=False),
     "another ledger, the old one is there and ended": facts(at(7, 0), Position(5, 19), is_subscribed=False),
@@ -91,6 +98,13 @@ LOSSES = {
 }
 
 REPLACEMENTS = {
+    "the entry there is not there any more, and its subscription": facts(
+        at(7, 0), Position(5, 19), mark_delete=Position(4, 7), read_ms=READ_MS, is_unkept=True
+    ),
+    "should go on at 5:20, behind an entry that was published at 2023-11-14T22:13:20.000Z, but the entry there was "
+    'published at 2023-11-14T22:13:21.000Z, and its subscription "s" stands after 5:11: the broker was restored': facts(
+        at(5, 20), Position(5, 19), mark_delete=Position(5, 11), read_ms=READ_MS, found_ms=READ_MS + 1000
+    ),
     "ends at 5:8, before 5:20 where reading should go on": facts(None, Position(5, 7), end=at(5, 8)),
     "ends at 5:20@7, before 5:20@40 where reading should go on": facts(
         None, Position(5, 19), at=at(5, 20, 40), end=at(5, 20, 7)

@@ -247,6 +247,19 @@ def test_a_reset_backwards_loses_and_repeats_nothing(start: Start, cell: Broker,
     assert query.drain() == [12, 13, 14]
 
 
+def test_a_reset_under_an_idle_query_is_undone(start: Start, cell: Broker, topic: str) -> None:
+    """As what Apache Pulsar forgets of acknowledgements that it has confirmed: else nothing is ever deleted."""
+    query = begun(start, cell, topic, 10, 10)
+    assert query.trigger() is None
+    cell.rewind(topic, NAME)
+
+    def is_acknowledged() -> bool:
+        assert query.trigger() is None
+        return cell.backlog(topic, NAME) == 0
+
+    eventually(is_acknowledged, "the query has acknowledged what it has read")
+
+
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_nothing_is_new_in_an_unloaded_topic(start: Start, cell: Broker, topic: str, partitions: int) -> None:
     """Apache Pulsar deletes what was acknowledged, and shows no last message then. Running and restarted, twice."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from broker_core.base.positions import Position
 from broker_core.client import Given, GivenEntry
 from broker_core.testing.virtual_timers import VirtualTimers
 from pulsarish_spark.options import Side, read_options
@@ -77,6 +78,18 @@ class IntakeModel:
 
     def backlogs(self) -> dict[TopicPartition, int | None]:
         return {KEY: self._broker.entries - len(self._broker.acked)}
+
+    def sessions(self) -> dict[TopicPartition, tuple[int, ...]]:
+        return {KEY: tuple(self._sessions.values())}
+
+    def published(self, entries: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int | None]:
+        return {key: at.entry for key, at in entries.items()}
+
+    def ends(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
+        return dict.fromkeys(keys, Position(0, self._broker.entries))
+
+    def mark_deletes(self) -> dict[TopicPartition, Position]:
+        return {}
 
     def names(self) -> dict[TopicPartition, str]:
         return {KEY: KEY.topic}
