@@ -305,6 +305,11 @@ class AsyncClient:
         """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
         return await self._probes.bounds_at(TopicName.parse(topic), position, unmade_ok=unmade_ok)
 
+    async def passed_over(self, topic: str, position: Position, until: Position) -> Position:
+        """The last entry, up to ``until``, that the broker gives to nobody, and none from ``position`` up to it; one
+        before ``position`` if there is none."""
+        return await self._probes.passed_over(TopicName.parse(topic), position, until)
+
     async def count_entries(self, spans: Sequence[Span]) -> list[Counted]:
         """How many messages entries hold, found by reading them; ``spans`` are counted side by side."""
         return await gathered(lambda span: EntryCount(self._network, span).run(), spans, COUNTS_AT_ONCE)

@@ -5,10 +5,11 @@ The checkpoint says where reading should go on, and which end was seen there. Th
 which entry it knows to be the last one before that place. The subscription, which keeps the broker from deleting what
 is not read, must be there and stand where this query, or the broker by itself, can have put it.
 
-Where entries, or the indexes of messages, follow each other without a gap, nothing is lost, whatever the subscription
-says. Only where the ledger of the checkpoint is gone the subscription decides: as long as it stands where the query has
-left it, the broker deletes nothing but what was read. Pulsar moves it by itself, to the beginning of the ledger
-that comes next, once all before was read and is deleted. Pure: ``resuming`` gathers the facts.
+As long as the ledger of the checkpoint is there, what does not come is holes (``holes``), and where the indexes of
+messages follow each other without a gap nothing is lost, whatever the subscription says. Only where that ledger is gone
+the subscription decides: as long as it stands where the query has left it, the broker deletes nothing but what was
+read. Pulsar moves it by itself, over holes, and to the beginning of the ledger that comes next, once all before was
+read and is deleted. Pure: ``resuming`` gathers the facts.
 
 Before all that: the entry right before the place is the last one that was read, so it must still be that one. A broker
 that was restored from an older copy of its data gives ids once more; entries and indexes go on without a gap then, and
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker_core.base.positions import Position
+from pulsarish_spark.losses.holes import follows, is_another, lost_between, lost_of_topic
 from pulsarish_spark.losses.lost import Loss, Where, lost_before, lost_end, lost_gap, lost_identity, lost_topic
 from pulsarish_spark.places.offsets import Offset
 
@@ -37,7 +39,8 @@ class Facts:
     end: Offset
     """The end of the partition now. Entry 0 of ledger -1: the broker has no message to show."""
     before: Position
-    """The entry before ``at`` in the broker's log, though it may be deleted; entry -1: nothing before that ledger."""
+    """The entry before ``at`` in the broker's log; entry -1: nothing before that ledger, which is a later one if that
+    of ``at`` is deleted."""
     next: Offset | None
     """The first message of the first entry at or behind ``at``; None: there is none."""
     subscription: str
@@ -51,6 +54,8 @@ class Facts:
     """The publish time of the entry that is there now; None: there is none, or it cannot be read."""
     is_unkept: bool = False
     """Whether there is none though the subscription, which stands before it, has kept it."""
+    last: Position | None = None
+    """Where nothing comes: the last entry that the broker knows, though it may be deleted."""
 
 
 class Verdict(NamedTuple):
@@ -71,22 +76,21 @@ def judge(partition: Where, number: int, facts: Facts) -> Verdict:
         stands = "nothing" if facts.mark_delete is None else str(facts.mark_delete)
         told = lost_identity(partition, wanted, facts.read_ms, facts.found_ms, facts.subscription, stands)
         return Verdict(told, anew=True)
-    if facts.end.position.entry > 0 and not at.is_possible_before(facts.end):
+    if facts.end.position.entry > 0 and not _is_possible_end(facts):
         return Verdict(lost_end(partition, wanted, facts.end.text(number)), anew=True)
+    if found is not None and is_another(at, found):
+        return Verdict(lost_topic(partition, wanted, found.text(number)), anew=True)
+    if found is not None and found.position.ledger == at.position.ledger:
+        return AGREED
+    if found is not None and facts.is_subscribed and at.position.entry == 0 == lost_of_topic(found):
+        return AGREED  # It is the first message that the topic has ever had.
     if found is not None and min(found.message_index, at.message_index) >= 0:
-        first = at.message_index - at.batch
-        missing = found.message_index - first
-        if missing < 0 or (missing and found.position == at.position):
-            return Verdict(lost_topic(partition, wanted, found.text(number)), anew=True)
+        missing = lost_between(at, found, lambda: facts.before)
         if missing:
-            return Verdict(lost_gap(partition, wanted, found.text(number), missing - at.batch))
-        if facts.is_subscribed or first > 0:
+            return Verdict(lost_gap(partition, wanted, found.text(number), missing))
+        if facts.is_subscribed or at.message_index > at.batch:
             return AGREED
         # Another topic begins at index 0, too.
-    if found is not None and found.position == at.position:
-        return AGREED
-    if found is not None and facts.is_subscribed and at.position.entry == 0 == found.message_index:
-        return AGREED  # It is the first message that the topic has ever had.
     why = _disagreement(facts)
     if why is None:
         return AGREED
@@ -94,22 +98,23 @@ def judge(partition: Where, number: int, facts: Facts) -> Verdict:
     return Verdict(lost_before(partition, wanted, shown, why, _known_lost(facts)))
 
 
-def follows(at: Position, before: Position) -> bool:
-    """Whether the log goes on at ``at`` right behind ``before``, the entry that the broker knows before it."""
-    return before == Position(at.ledger, at.entry - 1) or (at.entry == 0 and before.ledger < at.ledger)
+def _is_possible_end(facts: Facts) -> bool:
+    """Whether the end of the partition can be that of the topic that was read. The place may lie behind it, where
+    the query has passed over holes."""
+    if facts.end.key < facts.at.key:
+        return follows(facts.at.position, facts.before)
+    return facts.at.is_possible_before(facts.end)
 
 
 def _disagreement(facts: Facts) -> str | None:
-    """Why something must be missing where the next message, if there is any, is not the one at the checkpoint."""
-    at, before, found = facts.at.position, facts.before, facts.next
-    if found is not None and (found.position.ledger == at.ledger or found.position.entry > 0):
-        return "the entries before it are gone"
-    if before >= at and (before.ledger == at.ledger or (found is None and before.entry >= 0)):
-        return f"the broker had messages up to {before}, which are deleted"
+    """Why something must be missing where the next message, if there is any, is of another ledger than the place."""
+    at = facts.at.position
     if _has_seen_more(facts):
         return f"its end was {facts.seen.position} when this query saw it last"
-    if follows(at, before) and (at.ledger >= 0 or (found is None and facts.is_subscribed)):
+    if follows(at, facts.before) and (at.ledger >= 0 or (facts.next is None and facts.is_subscribed)):
         return None
+    if facts.last is not None and at <= facts.last < facts.before:
+        return f"the broker had messages up to {facts.last}, which are deleted"
     if not facts.is_subscribed:
         return f'its subscription "{facts.subscription}", which kept the messages that were not read, was deleted'
     if facts.mark_delete is None or _is_own(facts.mark_delete, facts):
@@ -121,28 +126,28 @@ def _disagreement(facts: Facts) -> str | None:
 
 
 def _has_seen_more(facts: Facts) -> bool:
-    """Whether the query knows of messages between the place and what comes next."""
+    """Whether the query knows of messages between the place and what comes next, in another ledger."""
     at, seen, found = facts.at, facts.seen, facts.next
     known_gone = seen.position.ledger == at.position.ledger or found is None or found.key >= seen.key
     return seen.key > at.key and known_gone
 
 
 def _is_own(mark_delete: Position, facts: Facts) -> bool:
-    """Whether the subscription stands where the query has left it, or where Pulsar has moved it from there."""
+    """Whether the subscription stands where the query has left it, or where Pulsar has moved it from there: to the
+    beginning of a ledger that is there, and over holes to before what comes next."""
     at = facts.at.position
     if mark_delete == Position(at.ledger, at.entry - 1):
         return True
-    next_ledger = mark_delete.ledger if facts.next is None else facts.next.position.ledger
-    return mark_delete.entry < 0 and at.ledger < mark_delete.ledger <= next_ledger
+    if facts.next is not None and mark_delete >= facts.next.position:
+        return False
+    is_there = mark_delete.entry < 0 or facts.before.ledger <= mark_delete.ledger
+    return at.ledger < mark_delete.ledger and is_there
 
 
 def _known_lost(facts: Facts) -> int:
     """How many entries are known to be lost; there may be more."""
     at = facts.at.position
-    ends = [
-        facts.seen.position.entry if facts.seen.position.ledger == at.ledger else 0,
-        facts.before.entry + 1 if facts.before.ledger == at.ledger else 0,
-    ]
-    if facts.next is not None:
-        ends.append(facts.next.position.entry if facts.next.position.ledger == at.ledger else 0)
+    ends = [facts.seen.position.entry if facts.seen.position.ledger == at.ledger else 0]
+    if facts.last is not None and facts.last.ledger == at.ledger:
+        ends.append(facts.last.entry + 1)
     return max(0, max(ends) - at.entry)

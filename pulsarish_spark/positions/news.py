@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from broker_core.base.clock import Clock
+from broker_core.base.positions import Position
 from broker_core.client import CursorHandle, CursorLook, CursorNews
 from pulsarish_spark.places.entries import behind_last
 from pulsarish_spark.places.offsets import Offset
@@ -67,6 +68,10 @@ class News:
             if not came:
                 return ends
             unsure = [name for name in came if name in begin and not self._has_looked(name, came[name])]
+
+    def mark_delete(self, name: str) -> Position | None:
+        """How far the partition was acknowledged at the last look; None: the broker does not tell."""
+        return self._looks[name].mark_delete
 
     def stays_quiet(self, names: Collection[str], wait_s: float) -> bool:
         """Whether no look is due and no push comes within ``wait_s``, so that the last answer still holds."""

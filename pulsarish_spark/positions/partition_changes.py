@@ -11,6 +11,7 @@ from __future__ import annotations
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import Position
 from pulsarish_spark.connecting.side_by_side import side_by_side
+from pulsarish_spark.losses.holes import lost_of_topic
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import Loss, left_partition, lost_added, lost_beginning, lost_partition
 from pulsarish_spark.options import ReadOptions
@@ -98,19 +99,23 @@ class PartitionChanges:
             return
         name = self._layout.names[key]
         found, first = self._view.with_index(name, at), self._view.earliest(name)
-        if found.message_index > 0 and found.key == first.key:
-            self._report(lost_beginning(key, found.text(key.partition), found.message_index))
-        elif (passed := self._passed_over(key, name)) is not None:
+        if found.key == first.key and (lost := lost_of_topic(found)) > 0:
+            self._report(lost_beginning(key, found.text(key.partition), lost))
+        elif (passed := self._passed_over(key, name, first)) is not None:
             self._report(self._lost_added(key, first, found, passed))
         self._checked_beginnings.add(key)
 
-    def _passed_over(self, key: TopicPartition, name: str) -> Position | None:
+    def _passed_over(self, key: TopicPartition, name: str, first: Offset) -> Position | None:
         """Up to where the subscription of an added partition was acknowledged, though not by this query; None: it is
-        new, stands at its beginning, or this query has read of the partition before it was gone for a while."""
+        new, stands at its beginning, or behind holes there, or this query has read of the partition before it was gone
+        for a while."""
         if self._unread.get(name) is None or key in self._told_missing:
             return None
         mark_delete = self._cursors.handle(name).mark_delete()
-        return mark_delete if mark_delete is not None and mark_delete.entry >= 0 else None
+        if mark_delete is None or mark_delete.entry < 0:
+            return None
+        is_in_holes = mark_delete.ledger == first.position.ledger and mark_delete < first.position
+        return None if is_in_holes else mark_delete
 
     def _lost_added(self, key: TopicPartition, first: Offset, at: Offset, passed: Position) -> Loss:
         start = at.text(key.partition)

@@ -329,10 +329,19 @@ class PositionDriver:
     def _known_end(self, place: Place, end: Offset) -> Offset:
         """``end``, or the place itself where the broker shows nothing, or nothing new, behind it."""
         if end.position.ledger == place.at.position.ledger and place.at.is_possible_before(end):
-            # The same position keeps its text, whether or not its index is known by now.
-            return end if end.key != place.at.key else place.at
+            if end.key != place.at.key:
+                return end
+            return self._behind_holes(place)
         found = self._resuming.find(place, end)
-        return end if found.anew or (found.at is not None and found.at.key < end.key) else place.at
+        return end if found.anew or (found.at is not None and found.at.key < end.key) else self._behind_holes(place)
+
+    def _behind_holes(self, place: Place) -> Offset:
+        """The place itself, or behind the holes there that the broker has passed over. The same position keeps its
+        text, whether or not its index is known by now."""
+        mark_delete = self._news.mark_delete(place.name)
+        if mark_delete is None or mark_delete < place.at.position:
+            return place.at
+        return self._resuming.behind_holes(place, mark_delete)
 
     def _points(
         self, stop: Offsets, ends: Offsets, places: Mapping[TopicPartition, Place], start: SourceOffset

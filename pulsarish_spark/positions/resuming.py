@@ -3,8 +3,8 @@
 
 Three moments: when the cursor of a partition is opened, at a start of the query or after the subscription was deleted
 under it; when the cursor has come back to a broker, which may have been restored from an older copy meanwhile; and when
-the end of a partition lies in another ledger than the place where reading should go on. Within one ledger entry numbers
-are dense, and the tasks find what is missing. A loss is told once for each place.
+the end of a partition lies in another ledger than the place where reading should go on. Where both are in one ledger
+that ledger is there, so nothing of it is lost (``losses.holes``). A loss is told once for each place.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from broker_core.base.errors import ChecksumMismatchError, ProtocolError, Subscr
 from broker_core.base.positions import POSITION_LATEST, Position
 from broker_core.client import Client
 from pulsarish_spark.losses.agreement import Facts, judge
+from pulsarish_spark.losses.holes import follows
 from pulsarish_spark.losses.loss import DataLossError, LossPolicy
 from pulsarish_spark.losses.lost import moved_ahead, subscription_gone, subscription_renamed
 from pulsarish_spark.places.entries import offset_of
@@ -150,7 +151,9 @@ class Resuming:
             return
         mark_delete = self._cursors.handle(name).mark_delete()
         if mark_delete is not None and mark_delete.entry >= 0 and mark_delete >= place.at.position:
-            self._find(place, self._view.latest(name))
+            found = self._find(place, self._view.latest(name))
+            if found.at is None or found.at.position > mark_delete:
+                return  # The broker has moved it, over holes.
             wanted = place.at.text(place.key.partition)
             what = moved_ahead(place.key, self._cursors.subscription, str(mark_delete), wanted)
             logger.warning("subscription moved ahead what=%s", what)
@@ -192,6 +195,18 @@ class Resuming:
         moves = found.at is not None and found.at.position != place.at.position
         return found.at if found.at is not None and moves else place.at
 
+    def behind_holes(self, place: Place, mark_delete: Position) -> Offset:
+        """Where to go on if the broker has moved the subscription to ``mark_delete``, at or behind ``place``: behind
+        it where all between is holes. Noted, that is known also when the ledger is gone. What is to come of
+        transactions that are open is no hole, whoever has skipped it."""
+        at = place.at.position
+        bounds = self._client.bounds_at(place.name, at)
+        comes_first = bounds.first is not None and offset_of(bounds.first).position <= mark_delete
+        if comes_first or not follows(at, bounds.before):
+            return place.at
+        passed = self._client.passed_over(place.name, at, mark_delete)
+        return Offset(Position(passed.ledger, passed.entry + 1)) if passed >= at else place.at
+
     def expected_end(self, name: str, at: Offset) -> Offset:
         """What the broker says of the end as long as nothing has come behind ``at``."""
         known = self._known.get(name)
@@ -204,10 +219,6 @@ class Resuming:
 
     def _find(self, place: Place, end: Offset, *, is_subscribed: bool = True) -> Next:
         bounds = self._client.bounds_at(place.name, place.at.position)
-        if bounds.first is None:
-            # Behind its last message a broker knows which one that was until the topic is loaded anew, though it may
-            # be deleted.
-            bounds = self._client.bounds_at(place.name, POSITION_LATEST)
         found = None if bounds.first is None else offset_of(bounds.first)
         found_ms = self._published_before(place)
         asks = place.published_ms is not None and found_ms is None and self._cursors.is_open(place.name)
@@ -223,6 +234,7 @@ class Resuming:
             found_ms=found_ms,
             is_unkept=asks and place.before.entry >= 0 and self._is_unkept(place),
             mark_delete=self._cursors.handle(place.name).mark_delete() if self._cursors.is_open(place.name) else None,
+            last=self._client.bounds_at(place.name, POSITION_LATEST).before if found is None else None,
         )
         verdict = judge(place.key, place.key.partition, facts)
         if verdict.loss is not None and self._told.get(place.name) != place.at:

@@ -18,6 +18,7 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
 from pulsarish_spark.connecting.connection import connected
+from pulsarish_spark.losses.holes import lost_of_topic
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import Loss, lost_beginning, lost_entries, lost_partition
 from pulsarish_spark.losses.quarantine import document_of
@@ -186,6 +187,6 @@ def _beginning(client: Client, key: TopicPartition, name: str, policy: LossPolic
     """The first message of a partition that was new; it has lost some if it does not begin with index 0."""
     view = BrokerView(client)
     first = view.with_index(name, view.earliest(name))
-    if first.message_index > 0:
-        policy.report(lost_beginning(key, first.text(key.partition), first.message_index))
+    if (lost := lost_of_topic(first)) > 0:
+        policy.report(lost_beginning(key, first.text(key.partition), lost))
     return first

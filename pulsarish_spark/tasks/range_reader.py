@@ -54,7 +54,7 @@ def read_range(
     if start.batch or end.batch:
         needed |= {"ledger", "entry", "batch_index"}
     maker = ColumnMaker(wanted.key, columns, partitioned=wanted.partitioned)
-    continuity = Continuity(wanted, end, policy, lambda at: client.bounds_at(wanted.name, at).before)
+    continuity = Continuity(wanted, end, policy, lambda at: client.bounds_at(wanted.name, at))
     with client.read_entries(
         wanted.name,
         start.position,

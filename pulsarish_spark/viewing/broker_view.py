@@ -27,6 +27,7 @@ from broker_core.client import Edges as EntryEdges
 from broker_core.client.columnar.index_search import IndexedEntry
 from broker_core.wire.entry import EntryRef, messages_of
 from pulsarish_spark.connecting.side_by_side import side_by_side
+from pulsarish_spark.losses.holes import lost_between
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_start
 from pulsarish_spark.places.entries import behind, behind_last, offset_of
@@ -118,16 +119,17 @@ class BrokerView:
         return self._ends(self.latest_of(names))
 
     def _ends(self, ends: dict[str, Offset]) -> dict[str, Offset]:
-        # Apache Pulsar shows no last message where all are deleted, but knows which it was until it loads the topic.
+        # Apache Pulsar shows no last message where all are deleted, but knows which it was until it loads the topic. It
+        # shows none either where there are only holes, and messages of open transactions, which are to come.
         unshown = [name for name, end in ends.items() if end.position.entry <= 0]
-        bounds = side_by_side(
-            lambda name: self._client.bounds_at(name, POSITION_LATEST, unmade_ok=ends[name].position.ledger < 0),
-            unshown,
-        )
-        return ends | {
-            name: Offset(Position(at.before.ledger, at.before.entry + 1))
-            for name, at in zip(unshown, bounds, strict=True)
-        }
+
+        def behind_all(name: str) -> Offset:
+            unmade_ok = ends[name].position.ledger < 0
+            edges = (POSITION_EARLIEST, POSITION_LATEST)
+            last = min(self._client.bounds_at(name, edge, unmade_ok=unmade_ok).before for edge in edges)
+            return Offset(Position(last.ledger, last.entry + 1))
+
+        return ends | dict(zip(unshown, side_by_side(behind_all, unshown), strict=True))
 
     def latest_of(self, names: Collection[str], had_messages: Collection[str] = ()) -> dict[str, Offset]:
         """``ends_of`` without a second question; ledger -1 where no message is shown. Those that ``had_messages`` must
@@ -269,28 +271,26 @@ class BrokerView:
     def at_id(self, name: str, wanted: Offset, what: str, policy: LossPolicy) -> Offset:
         """The message that an id names; an id behind the end is an error, a deleted one is lost data."""
         at = self.offset_at(name, wanted.position)
-        if at is None:
-            end = self.latest(name)
-            if wanted.key > end.key:
-                raise ConfigError(f"{what} is {wanted.text(0)}, beyond the end {end.text(0)}", hint=_NO_FURTHER)
-            if wanted.key < end.key:
-                policy.report(lost_start(name, what, wanted.text(0), None, -1))
-            return end
-        if at.position == wanted.position:
+        if at is not None and at.position == wanted.position:
             known = at.message_index >= 0
             return wanted._replace(message_index=at.message_index + wanted.batch if known else -1)
-        if not self._ends_a_ledger(name, wanted.position):
-            count = at.message_index - wanted.message_index if min(at.message_index, wanted.message_index) >= 0 else -1
-            policy.report(lost_start(name, what, wanted.text(0), at.text(0), count))
-        return at
 
-    def _ends_a_ledger(self, name: str, position: Position) -> bool:
-        """Whether ``position`` lies directly behind an existing entry: nothing was ever there."""
-        if position.entry <= 0:
-            return False
-        before = Position(position.ledger, position.entry - 1)
-        found = self.offset_at(name, before)
-        return found is not None and found.position == before
+        def before() -> Position:
+            return self._client.bounds_at(name, wanted.position).before
+
+        if at is not None:
+            if lost := lost_between(wanted, at, before):
+                policy.report(lost_start(name, what, wanted.text(0), at.text(0), lost))
+            return at
+        end = self.latest(name)
+        if wanted.key > end.key:
+            entry_before = Position(wanted.position.ledger, wanted.position.entry - 1)
+            if wanted.batch or before() != entry_before:
+                raise ConfigError(f"{what} is {wanted.text(0)}, beyond the end {end.text(0)}", hint=_NO_FURTHER)
+            return wanted  # An entry lies before it that is not shown: a hole, or one of an open transaction.
+        if wanted.key < end.key:
+            policy.report(lost_start(name, what, wanted.text(0), None, -1))
+        return end
 
     def start_at_time(self, name: str, publish_time_ms: int) -> Offset | None:
         """The first message published at or after this time; None if there is none. See ``PublishTimes``."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much lies where that no index tells: bytes on any broker, messages on one without indexes.
 
-How many entries a range has is known exactly: within a ledger they are numbered, and a broker tells where one ended.
-How many messages or bytes these hold only the entries say. So they are read, and dropped: all of them up to a budget,
-so that a limit is kept to within one entry; of what lies beyond it, samples. What was counted of a batch's messages is
-kept for cutting it. Must not know partitions' shares or tasks.
+How many entries a range has, holes among them, is known exactly: within a ledger they are numbered, and a broker tells
+where one ended. How many messages or bytes these hold only the entries say. So they are read, and dropped: all of them
+up to a budget, so that a limit is kept to within one entry; of what lies beyond it, samples. What was counted of a
+batch's messages is kept for cutting it. Must not know partitions' shares or tasks.
 """
 
 from __future__ import annotations

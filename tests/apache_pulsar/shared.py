@@ -23,10 +23,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tests.apache_pulsar.secured import ADMIN, prepared, token
-from tests.apache_pulsar.start import INDEXED, SHORT_LIVED, ApachePulsar, UnavailableError, running
+from tests.apache_pulsar.start import INDEXED, SHORT_LIVED, TRANSACTIONS, ApachePulsar, UnavailableError, running
 
 SECURED: Final = "apache-secured"
-KINDS: Final[Mapping[str, Mapping[str, str]]] = {"apache": {}, "apache-indexed": INDEXED, SECURED: {}}
+KINDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "apache": TRANSACTIONS,
+    "apache-indexed": INDEXED | TRANSACTIONS,
+    SECURED: {},
+}
 """Kind -> its settings."""
 
 

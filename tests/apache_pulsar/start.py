@@ -83,6 +83,9 @@ INDEXED: Final = {
 }
 """For ``settings``: each entry gets the broker's time and the index of its last message, and clients are told."""
 
+TRANSACTIONS: Final = {"transactionCoordinatorEnabled": "true"}
+"""For ``settings``: clients that have transactions may begin some. Nothing changes for others."""
+
 
 class UnavailableError(Exception):
     """This machine cannot run Apache Pulsar; the text says what is missing."""

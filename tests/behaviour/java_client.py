@@ -148,13 +148,13 @@ class Driver:
 class JavaClient:
     """What was made with it ends with it; the connections are those of the driver's one client of that address."""
 
-    def __init__(self, driver: Driver, service_url: str) -> None:
+    def __init__(self, driver: Driver, service_url: str, *, transactions: bool = False) -> None:
         self._driver = driver
-        self._number = driver.ask("client", url=service_url)
+        self.number: int = driver.ask("client", url=service_url, transactions=transactions)
         self._made: list[int] = []
 
     def _make(self, op: str, **request: object) -> Any:
-        made = self._driver.ask(op, client=self._number, **request)
+        made = self._driver.ask(op, client=self.number, **request)
         self._made.append(made["object"] if isinstance(made, dict) else made)
         return made
 
@@ -181,18 +181,18 @@ class JavaClient:
 class JavaProducer:
     def __init__(self, driver: Driver, made: dict[str, Any]) -> None:
         self._driver = driver
-        self._number = made["object"]
+        self.number: int = made["object"]
         self.name = str(made["name"])
         self.last_sequence_id = int(made["last_sequence_id"])
 
     def send(self, message: Outgoing) -> Id:
-        return _id(self._driver.ask("send", producer=self._number, **_fields(message)))
+        return _id(self._driver.ask("send", producer=self.number, **_fields(message)))
 
     def send_together(self, messages: Sequence[Outgoing]) -> None:
-        self._driver.ask("send_together", producer=self._number, messages=[_fields(each) for each in messages])
+        self._driver.ask("send_together", producer=self.number, messages=[_fields(each) for each in messages])
 
     def close(self) -> None:
-        self._driver.ask("close", objects=[self._number])
+        self._driver.ask("close", objects=[self.number])
 
 
 class JavaConsumer:

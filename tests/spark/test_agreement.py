@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from broker_core.base.positions import Position
-from pulsarish_spark.losses.agreement import AGREED, Facts, follows, judge
+from pulsarish_spark.losses.agreement import AGREED, Facts, judge
+from pulsarish_spark.losses.holes import follows, lost_of_topic
 from pulsarish_spark.places.offsets import Offset
 
 
@@ -61,13 +62,32 @@ AGREEMENTS = {
     "the next ledger begins while the limit has cut before it": facts(
         at(7, 0), Position(5, 19), seen=at(7, 9), end=at(7, 9)
     ),
+    "holes, and a message behind them": facts(at(5, 22), Position(5, 19), seen=at(5, 23)),
+    "holes by index, and a message behind them": facts(at(5, 22, 43), Position(5, 19), at=at(5, 20, 40)),
+    "holes at the end of a ledger that is there": facts(at(7, 0, 43), Position(5, 19), at=at(5, 20, 40)),
+    "holes at the beginning of a ledger, the one before is deleted": facts(
+        at(7, 2, 42), Position(7, -1), at=at(5, 20, 40), **MOVED
+    ),
+    "holes at the end of the topic": facts(None, Position(5, 19), last=Position(5, 23)),
+    "holes at the end of the topic, which the query has passed over": facts(
+        None, Position(5, 19), last=Position(5, 19), end=at(5, 18, 38)
+    ),
+    "holes at the beginning of a ledger, over which Pulsar has moved the subscription": facts(
+        at(7, 4), Position(7, -1), mark_delete=Position(7, 3)
+    ),
+    "nothing but holes in the only ledger that is there": facts(
+        None, Position(7, -1), last=Position(7, 3), mark_delete=Position(7, 3), seen=at(5, 20)
+    ),
+    "a topic that was empty has holes, and its first message behind them": facts(
+        at(1, 3, 3), Position(1, -1), at=at(-1, 0), seen=at(-1, 0), mark_delete=Position(1, 2)
+    ),
 }
 
 LOSSES = {
     "should go on at 5:20, but the next message is 7:0, and its end was 5:25 when this query saw it last: "
     "at least 5 entries lost": facts(at(7, 0), Position(7, -1), seen=at(5, 25), **MOVED),
     "should go on at 5:20, but there is nothing at or after it, and the broker had messages up to 5:23, which are "
-    "deleted: at least 4 entries lost": facts(None, Position(5, 23), **MOVED),
+    "deleted: at least 4 entries lost": facts(None, Position(7, -1), last=Position(5, 23), **MOVED),
     'should go on at 5:20, but the next message is 7:0, and its subscription "s", which kept the messages that were '
     "not read, was deleted: an unknown number of messages lost": facts(at(7, 0), Position(7, -1), is_subscribed=False),
     'should go on at -1:0, but there is nothing at or after it, and its subscription "s", which kept the messages '
@@ -82,9 +102,6 @@ LOSSES = {
     ),
     'should go on at 5:20, but the next message is 7:0, and its subscription "s" stands after 8:-1, where': facts(
         at(7, 0), Position(7, -1), mark_delete=Position(8, -1)
-    ),
-    "should go on at 5:20, but the next message is 5:22, and the entries before it are gone: at least 2 entries": facts(
-        at(5, 22), Position(5, 19)
     ),
     "should go on at -1:0, but the next message is 7:0@0, and its subscription": facts(
         at(7, 0, 0), Position(7, -1), at=at(-1, 0), seen=at(-1, 0), is_subscribed=False
@@ -137,6 +154,12 @@ def test_another_topic_is_recognised(words: str) -> None:
     assert verdict.loss is not None
     assert words in verdict.loss.what
     assert verdict.anew
+
+
+def test_the_entries_before_the_first_message_of_a_topic_are_no_loss() -> None:
+    """They have one index each at least, in the only ledger that the topic has had."""
+    assert [lost_of_topic(at(3, 0, 0)), lost_of_topic(at(3, 4, 4)), lost_of_topic(at(3, 4))] == [0, 0, -1]
+    assert lost_of_topic(at(3, 4, 6)) == 2
 
 
 def test_a_log_goes_on_behind_the_entry_before() -> None:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
 from broker_core.base.positions import Position
+from broker_core.client import Bounds
 from broker_core.wire.entry import EntryRef, seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from pulsarish_spark.losses.loss import DataLossError, LossPolicy
@@ -25,10 +27,28 @@ def entry(ledger: int, number: int, index: int, messages: int = 1) -> EntryRef:
     return EntryRef(ledger, number, seal_entry(metadata.SerializeToString(), b""), index)
 
 
-def read(start: Offset, end: Offset, entries: list[EntryRef], *, fail: bool = True, exact: bool = True) -> None:
+def is_there(at: Position) -> Bounds:
+    """What a broker tells whose ledgers are there, and have nothing to give at ``at`` and behind it."""
+    return Bounds(Position(at.ledger, at.entry - 1), None)
+
+
+def is_gone(at: Position) -> Bounds:
+    """What a broker tells that has deleted the ledger of ``at``."""
+    return Bounds(Position(at.ledger + 4, -1), None)
+
+
+def read(
+    start: Offset,
+    end: Offset,
+    entries: list[EntryRef],
+    around: Callable[[Position], Bounds] = is_gone,
+    *,
+    fail: bool = True,
+    exact: bool = True,
+) -> None:
     """Watch ``entries`` go by, in two lists."""
     wanted = EntryRange(KEY, f"{KEY.topic}-partition-1", True, start, end, exact)
-    continuity = Continuity(wanted, end, LossPolicy(fail), lambda at: Position(at.ledger, min(at.entry, 4) - 1))
+    continuity = Continuity(wanted, end, LossPolicy(fail), around)
     for group in (entries[: len(entries) // 2], entries[len(entries) // 2 :]):
         if group:
             continuity.check(group)
@@ -42,15 +62,50 @@ def at(ledger: int, number: int, index: int = -1) -> Offset:
 def test_a_whole_range_over_two_ledgers_is_fine() -> None:
     """Indexes show that nothing lies between the last entry of one ledger and the first of the next."""
     read(at(5, 2, 10), at(7, 1, 16), [entry(5, 2, 10), entry(5, 3, 13, 3), entry(6, 0, 14), entry(7, 0, 15)])
-    read(at(5, 2), at(7, 1), [entry(5, 2, -1), entry(5, 3, -1), entry(6, 0, -1), entry(7, 0, -1)])
+    read(at(5, 2), at(7, 1), [entry(5, 2, -1), entry(5, 3, -1), entry(6, 0, -1), entry(7, 0, -1)], is_there)
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_what_a_broker_gives_to_nobody_is_no_loss(*, indexed: bool) -> None:
+    """Entries at the start, in the middle, at both sides of a change of ledgers, in a ledger of their own, and at the
+    end, as long as the ledger is there in which they come next. They have indexes, too."""
+
+    def given(ledger: int, number: int, index: int) -> EntryRef:
+        return entry(ledger, number, index if indexed else -1)
+
+    def place(ledger: int, number: int, index: int) -> Offset:
+        return at(ledger, number, index if indexed else -1)
+
+    entries = [given(5, 4, 14), given(5, 5, 15), given(5, 7, 17), given(7, 2, 24), given(7, 4, 26)]
+    read(place(5, 2, 12), place(7, 8, 30), entries, is_there)
+    read(place(5, 2, 12), place(7, 8, 30), [], is_there)
+    read(place(5, 5, 15), place(5, 7, 17), [given(5, 5, 15)], is_there)
+
+
+def test_holes_at_the_beginning_of_a_ledger_are_no_loss_though_the_one_before_is_gone() -> None:
+    """Indexes are missing before its first message, as many as it has entries there; one more is lost."""
+    read(at(5, 4, 14), at(7, 3, 18), [entry(5, 4, 14), entry(7, 2, 17)])
+    with pytest.raises(DataLossError, match=r"at 5:5@15, but the next message is 7:2@18: 1 message lost"):
+        read(at(5, 4, 14), at(7, 3, 19), [entry(5, 4, 14), entry(7, 2, 18)])
+
+
+def test_an_end_before_which_something_comes_that_was_not_read_is_told() -> None:
+    """A broker that had nothing more to give has given nothing of it."""
+
+    def comes(position: Position) -> Bounds:
+        return is_there(position)._replace(first=entry(5, 6, 16))
+
+    read(at(5, 5, 15), at(5, 6, 16), [], comes)
+    with pytest.raises(DataLossError, match=r"nothing between 5:5@15 and 5:7@17: 2 messages lost"):
+        read(at(5, 5, 15), at(5, 7, 17), [], comes)
 
 
 LOSSES = [
     (
         at(5, 2, 10),
-        at(5, 9, 17),
-        [entry(5, 6, 14, 1), *(entry(5, n, 8 + n) for n in (7, 8))],
-        f"partition {KEY} should go on at 5:2@10, but the next message is 5:6@14: 4 messages lost",
+        at(6, 3, 17),
+        [entry(6, 0, 14, 1), *(entry(6, n, 14 + n) for n in (1, 2))],
+        f"partition {KEY} should go on at 5:2@10, but the next message is 6:0@14: 4 messages lost",
     ),
     (
         at(5, 2, 10),
@@ -60,9 +115,9 @@ LOSSES = [
     ),
     (
         at(5, 2),
-        at(5, 5),
-        [entry(5, 2, -1), entry(5, 4, -1)],
-        (f"partition {KEY} should go on at 5:3, but the next message is 5:4: an unknown number of messages lost"),
+        at(6, 2),
+        [entry(5, 2, -1), entry(6, 1, -1)],
+        (f"partition {KEY} should go on at 5:3, but the next message is 6:1: an unknown number of messages lost"),
     ),
     (
         at(5, 2, 10),

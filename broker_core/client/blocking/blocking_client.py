@@ -199,6 +199,11 @@ class Client:
         """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
         return self._thread.run(self._client.bounds_at(topic, position, unmade_ok=unmade_ok))
 
+    def passed_over(self, topic: str, position: Position, until: Position) -> Position:
+        """The last entry, up to ``until``, that the broker gives to nobody, and none from ``position`` up to it; one
+        before ``position`` if there is none."""
+        return self._thread.run(self._client.passed_over(topic, position, until))
+
     def count_entries(self, spans: Sequence[Span]) -> list[Counted]:
         """How many messages entries hold, found by reading them; ``spans`` are counted side by side."""
         return self._thread.run(self._client.count_entries(spans))

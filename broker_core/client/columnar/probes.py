@@ -25,7 +25,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
-from broker_core.client.columnar.arrival import Patience
+from broker_core.client.columnar.arrival import QUIET_S, Patience
 from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
@@ -48,6 +48,9 @@ T = TypeVar("T")
 LINGER_S: Final = 1.0
 """How long a reader waits for the next question about its topic's end: who plans a read has several in a row."""
 
+PASSING_S: Final = 1.0
+"""How long a broker may take to pass over entries that it gives to nobody. It does that as it reads them."""
+
 
 class LastEntry(NamedTuple):
     """The newest entry of a topic. ``position.entry`` is -1 if there is none; ``index`` of its last message or -1.
@@ -64,16 +67,17 @@ class LastEntry(NamedTuple):
 _DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
 """What looking at a damaged entry ends with."""
 
-NO_ENTRY: Final = LastEntry(POSITION_EARLIEST, -1, 0)
-"""The newest entry of a partition that nobody has used yet."""
-
 
 class Bounds(NamedTuple):
     """What lies around a position: the last entry before it, its number -1 if there is none, and the first one at or
-    behind it."""
+    behind it that comes. ``before`` is in a later ledger if that of the position is deleted."""
 
     before: Position
     first: EntryRef | None
+
+
+NO_ENTRY: Final = LastEntry(POSITION_EARLIEST, -1, 0)
+"""The newest entry of a partition that nobody has used yet."""
 
 
 class Edges(NamedTuple):
@@ -87,6 +91,11 @@ def last_of(answer: pb.CommandGetLastMessageIdResponse) -> tuple[Position, int]:
     """Position of a topic's last entry, and how many messages it has (0 if the topic is empty)."""
     last = read_message_id(answer.last_message_id)
     return last.position, 0 if last.entry < 0 else max(last.batch_index, 0) + 1
+
+
+def _stands_behind(answer: pb.CommandGetLastMessageIdResponse) -> Position:
+    """The last entry that a reader is done with, of which it has acknowledged none itself."""
+    return read_position(answer.consumer_mark_delete_position)
 
 
 class Probe:
@@ -134,14 +143,23 @@ class Probe:
             if self._arrival.done():
                 return await self._arrival
             connection.send(flow(self._id, 1))
-            answer = await last_message_id(connection, self._id)
-            last = read_position(answer.last_message_id)
-            if not self._arrival.done() and (last.entry < 0 or last < self._start):
+            if await self._has_nothing(connection, patience):
                 return None
-            done, _ = await asyncio.wait([self._arrival], timeout=max(patience.left_s, 0.0))
-            if not done:
+            if not self._arrival.done():
                 patience.renew()
                 await self._attach_anew()
+
+    async def _has_nothing(self, connection: Connection, patience: Patience) -> bool:
+        """Whether nothing comes; False as soon as the entry is there, or was awaited long enough."""
+        while not self._arrival.done() and not patience.is_over:
+            answer = await last_message_id(connection, self._id)
+            last = read_position(answer.last_message_id)
+            # The last entry may be one that the broker gives to nobody, which a filter of entries drops.
+            is_over = last.entry < 0 or last < self._start or last <= _stands_behind(answer)
+            if is_over and not self._arrival.done():
+                return True
+            await asyncio.wait([self._arrival], timeout=min(QUIET_S, max(patience.left_s, 0.0)))
+        return False
 
     async def _attach_anew(self) -> None:
         """Its broker has an entry for it, and does not send it."""
@@ -151,11 +169,23 @@ class Probe:
         await self.attach()
 
     async def bounds(self) -> Bounds:
-        """What lies before and behind the start, in whatever ledgers."""
-        first = await self.first_entry()
-        answer = await last_message_id(self._attached(), self._id)
-        # A subscription has acknowledged everything before its start, and the broker names the last entry of that.
-        return Bounds(read_position(answer.consumer_mark_delete_position), first)
+        """What lies before and behind the start, in whatever ledgers; asked before there are permits."""
+        # A subscription has acknowledged everything before its start, and the broker names the last entry of that. As
+        # soon as there are permits it acknowledges also what it gives to nobody.
+        before = _stands_behind(await last_message_id(self._attached(), self._id))
+        return Bounds(before, await self.first_entry())
+
+    async def passed_over(self, until: Position) -> Position:
+        """The last entry, up to ``until``, that the broker gives to nobody, and none from the start up to it; one
+        before the start if there is none, or the broker takes longer than ``PASSING_S``."""
+        connection = self._attached()
+        connection.send(flow(self._id, 1))
+        deadline = self._network.loop.time() + PASSING_S
+        while True:
+            passed = _stands_behind(await last_message_id(connection, self._id))
+            if passed >= until or self._arrival.done() or self._network.loop.time() >= deadline:
+                return min(passed, until)
+            await asyncio.wait([self._arrival], timeout=PASSING_S / 20)
 
     def leave(self) -> None:
         """Tell the broker that the reader is gone."""
@@ -251,7 +281,7 @@ class Probes:
     async def first_entry_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> EntryRef | None:
         """The first entry at or after ``position``, in whatever ledger; None if there is none."""
         asking = self._retried(
-            lambda: self._first_entry_at(topic, position), f"look at the entry at {position} of {topic}"
+            lambda: first_entry_at(self._network, topic, position), f"look at the entry at {position} of {topic}"
         )
         return await unless_unmade(asking, None, unmade_ok=unmade_ok)
 
@@ -270,6 +300,12 @@ class Probes:
             lambda: self._bounds_at(topic, position), f"look at the entries around {position} of {topic}"
         )
         return await unless_unmade(asking, Bounds(NO_ENTRY.position, None), unmade_ok=unmade_ok)
+
+    async def passed_over(self, topic: TopicName, position: Position, until: Position) -> Position:
+        """The last entry, up to ``until``, that the broker gives to nobody, and none from ``position`` up to it; one
+        before ``position`` if there is none."""
+        asking = f"what is passed over at {position} of {topic}"
+        return await self._retried(lambda: self._passed_over(topic, position, until), asking)
 
     async def position_of_index(self, topic: TopicName, index: int, low: Position, high: Position) -> Position:
         """The entry that holds message ``index``, searched from ``low`` to ``high`` or to the topic's end.
@@ -328,7 +364,7 @@ class Probes:
             return known
         index = published = -1
         if messages and topic not in self._without_index:
-            entry = await self._first_entry_at(topic, position)
+            entry = await first_entry_at(self._network, topic, position)
             if entry is not None and entry.index < 0:
                 self._without_index.add(topic)
             if entry is not None and Position(entry.ledger, entry.entry) == position:
@@ -360,19 +396,19 @@ class Probes:
             self._last[topic] = LastEntry(position, first.index, messages, published_ms(first.body))
         return Edges(first, await self._with_index(topic, position, messages))
 
-    async def _first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
-        probe = Probe(self._network, topic, position)
-        try:
-            await probe.attach(permits=1)
-            return await probe.first_entry()
-        finally:
-            probe.leave()
-
     async def _bounds_at(self, topic: TopicName, position: Position) -> Bounds:
         probe = Probe(self._network, topic, position)
         try:
-            await probe.attach(permits=1)
+            await probe.attach()
             return await probe.bounds()
+        finally:
+            probe.leave()
+
+    async def _passed_over(self, topic: TopicName, position: Position, until: Position) -> Position:
+        probe = Probe(self._network, topic, position)
+        try:
+            await probe.attach()
+            return await probe.passed_over(until)
         finally:
             probe.leave()
 
@@ -390,6 +426,16 @@ class Probes:
             )
         messages = read_metadata(entry.body).num_messages_in_batch
         return IndexedEntry(Position(entry.ledger, entry.entry), entry.index - messages + 1, entry.index)
+
+
+async def first_entry_at(network: Network, topic: TopicName, position: Position) -> EntryRef | None:
+    """The first entry at or after ``position`` that comes; one attempt."""
+    probe = Probe(network, topic, position)
+    try:
+        await probe.attach(permits=1)
+        return await probe.first_entry()
+    finally:
+        probe.leave()
 
 
 async def unless_unmade(asking: Awaitable[T], empty: T, *, unmade_ok: bool) -> T:

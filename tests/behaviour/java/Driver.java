@@ -21,6 +21,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.pulsar.client.api.BatcherBuilder;
+import org.apache.pulsar.client.api.ClientBuilder;
 import org.apache.pulsar.client.api.CompressionType;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerBuilder;
@@ -43,6 +44,7 @@ import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
 import org.apache.pulsar.client.api.TableView;
 import org.apache.pulsar.client.api.TypedMessageBuilder;
+import org.apache.pulsar.client.api.transaction.Transaction;
 
 /**
  * The official Java client behind a line protocol: one JSON object a line on stdin, one answer a line on stdout.
@@ -105,13 +107,24 @@ public final class Driver {
     private JsonNode perform(JsonNode request) throws Exception {
         switch (request.get("op").asText()) {
             case "client":
-                return client(text(request, "url"));
+                return client(request);
             case "close":
                 return close(request.get("objects"));
             case "producer":
                 return producer(request);
             case "send":
-                return idOf(message(object(request, "producer"), request).send());
+                return idOf(message(this.<Producer<byte[]>>object(request, "producer").newMessage(), request).send());
+            case "transaction":
+                return kept(Transactions.begun(object(request, "client")));
+            case "send_within":
+                return idOf(message(Transactions.of(object(request, "producer"), object(request, "transaction")), request)
+                        .send());
+            case "commit":
+                Transactions.commit(object(request, "transaction"));
+                return null;
+            case "abort":
+                Transactions.abort(object(request, "transaction"));
+                return null;
             case "send_together":
                 return sendTogether(request);
             case "consumer":
@@ -195,14 +208,20 @@ public final class Driver {
         return null;
     }
 
-    /** One for each address, for ever: it takes two seconds to close one. */
-    private synchronized JsonNode client(String url) throws Exception {
-        Integer known = clients.get(url);
+    /** One for each address, for ever: it takes two seconds to close one. One more where transactions are made. */
+    private synchronized JsonNode client(JsonNode request) throws Exception {
+        boolean transactions = request.path("transactions").asBoolean();
+        String url = text(request, "url");
+        Integer known = clients.get(url + transactions);
         if (known != null) {
             return json.getNodeFactory().numberNode(known);
         }
-        JsonNode made = kept(PulsarClient.builder().serviceUrl(url).operationTimeout(15, TimeUnit.SECONDS).build());
-        clients.put(url, made.asInt());
+        ClientBuilder builder = PulsarClient.builder().serviceUrl(url).operationTimeout(15, TimeUnit.SECONDS);
+        if (transactions) {
+            builder.enableTransaction(true);
+        }
+        JsonNode made = kept(builder.build());
+        clients.put(url + transactions, made.asInt());
         return made;
     }
 
@@ -247,8 +266,8 @@ public final class Driver {
         return made.set("object", kept(producer));
     }
 
-    private TypedMessageBuilder<byte[]> message(Producer<byte[]> producer, JsonNode fields) {
-        TypedMessageBuilder<byte[]> message = producer.newMessage().properties(properties(fields));
+    private TypedMessageBuilder<byte[]> message(TypedMessageBuilder<byte[]> message, JsonNode fields) {
+        message.properties(properties(fields));
         message.value(Base64.getDecoder().decode(text(fields, "value")));
         if (fields.hasNonNull("key")) {
             message.key(text(fields, "key"));
@@ -275,7 +294,7 @@ public final class Driver {
         Producer<byte[]> producer = object(request, "producer");
         List<CompletableFuture<MessageId>> sent = new ArrayList<>();
         for (JsonNode fields : request.get("messages")) {
-            sent.add(message(producer, fields).sendAsync());
+            sent.add(message(producer.newMessage(), fields).sendAsync());
         }
         producer.flush();
         ArrayNode ids = json.createArrayNode();
@@ -353,6 +372,25 @@ public final class Driver {
             List<Range> ranges = new ArrayList<>();
             request.get("ranges").forEach(each -> ranges.add(Range.of(each.get(0).asInt(), each.get(1).asInt())));
             builder.keySharedPolicy(KeySharedPolicy.stickyHashRange().ranges(ranges));
+        }
+    }
+
+    /** A class of its own, which is not loaded for clients that do not have the type. */
+    private static final class Transactions {
+        static Transaction begun(PulsarClient client) throws Exception {
+            return client.newTransaction().withTransactionTimeout(10, TimeUnit.MINUTES).build().get();
+        }
+
+        static TypedMessageBuilder<byte[]> of(Producer<byte[]> producer, Transaction transaction) {
+            return producer.newMessage(transaction);
+        }
+
+        static void commit(Transaction transaction) throws Exception {
+            transaction.commit().get();
+        }
+
+        static void abort(Transaction transaction) throws Exception {
+            transaction.abort().get();
         }
     }
 
