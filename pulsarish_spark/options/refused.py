@@ -18,7 +18,7 @@ _OF_A_QUERY: Final = "is Spark's own, of a query that is written as a stream; gi
 _PEM: Final = "is of Java's key stores; give PEM files: tlsTrustCertsFilePath, tlsCertificateFilePath, tlsKeyFilePath"
 
 _COMPACTED: Final = (
-    "is not supported: a compacted topic has gaps, and this source reports what is missing as lost; remove it, and "
+    "is not supported: this source reads what was sent, and reports what is missing of it as lost; remove it, and "
     "keep the newest row of each key"
 )
 

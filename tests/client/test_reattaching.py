@@ -15,7 +15,7 @@ from broker_core.base.errors import (
     UnsupportedVersionError,
 )
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId, Position
-from broker_core.client import AsyncClient, DeadLetterPolicy
+from broker_core.client import AsyncClient, Counted, DeadLetterPolicy, Span
 from broker_core.client.columnar.entry_reader import AsyncEntryReader
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.messages.message import Message, Source
@@ -540,6 +540,23 @@ def test_an_entry_reader_without_progress_names_topic_and_position() -> None:
         reader = await client.read_entries("t", Position(1, 0), Position(1, 6), timeout_s=0.3)
         with pytest.raises(OperationTimeoutError, match="public/default/t at or after 1:0"):
             await reader.next_entries()
+
+    run(play)
+
+
+def test_entries_at_the_end_that_the_broker_gives_to_nobody_keep_no_reader_waiting() -> None:
+    """A filter of entries drops the last ones: the broker names them, and acknowledges them for who has permits."""
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = last_message(5, 5)
+        reader = await client.read_entries("t", Position(1, 2), Position(1, 6), timeout_s=WAIT_S)
+        broker.peers[-1].deliver(2, plain_entry(b"x"))
+        assert [entry.entry for entry in await reader.next_entries()] == [2]
+        assert await reader.next_entries() == []
+        assert await client.first_entry_at("t", Position(1, 3)) is None
+        assert await client.passed_over("t", Position(1, 3), Position(1, 4)) == Position(1, 4)
+        span = Span("t", Position(1, 3), Position(1, 6), 10, 10, 1000)
+        assert await client.count_entries([span]) == [Counted([], [], [], is_whole=True, times_ms=[])]
 
     run(play)
 

@@ -15,7 +15,7 @@ from tests.spark.test_options import reading, writing
 @pytest.mark.parametrize(
     ("option", "why"),
     [
-        ("readCompacted", "a compacted topic has gaps, and this source reports what is missing as lost"),
+        ("readCompacted", "this source reads what was sent, and reports what is missing of it as lost"),
         ("pulsar__reader__readCompacted", "remove it, and keep the newest row of each key"),
         ("kafkaConsumer__pollTimeoutMs", "is not needed here; remove it"),
         ("pulsar__client__statsIntervalSeconds", "is a setting of the Java client of Pulsar, which is not used here"),

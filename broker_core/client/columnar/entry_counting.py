@@ -15,6 +15,7 @@ from broker_core.base.errors import ConnectionLostError, PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client.columnar.arrival import Arrival, Patience
+from broker_core.client.columnar.probes import passed_over
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import retrying
@@ -166,7 +167,9 @@ class EntryCount:
 
     async def _look_for_more(self, connection: Connection) -> None:
         last = read_position((await last_message_id(connection, self._id)).last_message_id)
-        if last < self._next:
+        at = self._next
+        # A filter of entries may drop all that there still is.
+        if last < at or (await passed_over(self._network, self._topic, at, last) >= last and self._next == at):
             self._is_whole = True
 
     # -- the broker's side

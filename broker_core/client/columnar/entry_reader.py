@@ -24,6 +24,7 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client.columnar.arrival import Arrival, Patience
+from broker_core.client.columnar.probes import passed_over
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
@@ -245,12 +246,24 @@ class AsyncEntryReader:
         if last >= self._arriving_at and not self._is_topped_up:
             self._is_topped_up = True
             connection.send(flow(self._id, PERMITS))
+        elif self._end is not None and (last < self._arriving_at or await self._passes_over(last)):
+            self.ended_early = True
+            self._finish()
         elif last >= self._arriving_at and self._patience.is_over:
             self._patience.renew()
             connection.close()  # Which has the reader attached anew.
-        elif last < self._arriving_at and self._end is not None:
-            self.ended_early = True
-            self._finish()
+
+    async def _passes_over(self, last: Position) -> bool:
+        """Whether the broker gives to nobody what it still has, up to ``last``: a filter of entries may drop it."""
+        looking = self._network.loop.create_task(passed_over(self._network, self.topic, self._arriving_at, last))
+        await self._arrival.came_or(looking)
+        if not looking.done():
+            looking.cancel()
+            return False
+        try:
+            return looking.result() >= last and not self._buffer and not self._complete
+        except PulsarishError:
+            return False  # The deadline will tell.
 
     def _finish(self) -> None:
         self._complete = True

@@ -281,7 +281,7 @@ class Probes:
     async def first_entry_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> EntryRef | None:
         """The first entry at or after ``position``, in whatever ledger; None if there is none."""
         asking = self._retried(
-            lambda: first_entry_at(self._network, topic, position), f"look at the entry at {position} of {topic}"
+            lambda: self._first_entry_at(topic, position), f"look at the entry at {position} of {topic}"
         )
         return await unless_unmade(asking, None, unmade_ok=unmade_ok)
 
@@ -304,8 +304,8 @@ class Probes:
     async def passed_over(self, topic: TopicName, position: Position, until: Position) -> Position:
         """The last entry, up to ``until``, that the broker gives to nobody, and none from ``position`` up to it; one
         before ``position`` if there is none."""
-        asking = f"what is passed over at {position} of {topic}"
-        return await self._retried(lambda: self._passed_over(topic, position, until), asking)
+        what = f"entries passed over at {position} of {topic}"
+        return await self._retried(lambda: passed_over(self._network, topic, position, until), what)
 
     async def position_of_index(self, topic: TopicName, index: int, low: Position, high: Position) -> Position:
         """The entry that holds message ``index``, searched from ``low`` to ``high`` or to the topic's end.
@@ -364,7 +364,7 @@ class Probes:
             return known
         index = published = -1
         if messages and topic not in self._without_index:
-            entry = await first_entry_at(self._network, topic, position)
+            entry = await self._first_entry_at(topic, position)
             if entry is not None and entry.index < 0:
                 self._without_index.add(topic)
             if entry is not None and Position(entry.ledger, entry.entry) == position:
@@ -404,11 +404,11 @@ class Probes:
         finally:
             probe.leave()
 
-    async def _passed_over(self, topic: TopicName, position: Position, until: Position) -> Position:
+    async def _first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
         probe = Probe(self._network, topic, position)
         try:
-            await probe.attach()
-            return await probe.passed_over(until)
+            await probe.attach(permits=1)
+            return await probe.first_entry()
         finally:
             probe.leave()
 
@@ -428,12 +428,13 @@ class Probes:
         return IndexedEntry(Position(entry.ledger, entry.entry), entry.index - messages + 1, entry.index)
 
 
-async def first_entry_at(network: Network, topic: TopicName, position: Position) -> EntryRef | None:
-    """The first entry at or after ``position`` that comes; one attempt."""
+async def passed_over(network: Network, topic: TopicName, position: Position, until: Position) -> Position:
+    """The last entry, up to ``until``, that the broker gives to nobody, and none from ``position`` up to it; one before
+    ``position`` if there is none. One attempt."""
     probe = Probe(network, topic, position)
     try:
-        await probe.attach(permits=1)
-        return await probe.first_entry()
+        await probe.attach()
+        return await probe.passed_over(until)
     finally:
         probe.leave()
 
