@@ -53,7 +53,13 @@ LONGEST_FIRST: Final = (
 READ_ALL_CODE: Final = frozenset({"test_layers.py", "test_repository.py", "test_rules.py"})
 """Files of tests that parse all files of the project: one worker does it for all of them."""
 
-FIXTURES: Final = {"apache": "apache_pulsar", "apache-indexed": "apache_pulsar_indexed", SECURED: "secured"}
+FIXTURES: Final = {
+    "apache": "apache_pulsar",
+    "apache-indexed": "apache_pulsar_indexed",
+    "apache-transactions": "apache_pulsar_transactions",
+    "apache-indexed-transactions": "apache_pulsar_indexed_transactions",
+    SECURED: "secured",
+}
 """Kind of Apache Pulsar -> the fixture that has it. Parameters of other fixtures name the kind."""
 
 _LISTENING: Final = pytest.StashKey[Listening]()
@@ -177,6 +183,18 @@ def apache_pulsar(pulsars: Pulsars) -> ApachePulsar:
 def apache_pulsar_indexed(pulsars: Pulsars) -> ApachePulsar:
     """One that tells clients the index of each message, as ours does. All workers share it too."""
     return _got(pulsars, "apache-indexed")
+
+
+@pytest.fixture(scope="session")
+def apache_pulsar_transactions(pulsars: Pulsars) -> ApachePulsar:
+    """One that has transactions. All workers share it too."""
+    return _got(pulsars, "apache-transactions")
+
+
+@pytest.fixture(scope="session")
+def apache_pulsar_indexed_transactions(pulsars: Pulsars) -> ApachePulsar:
+    """One that has them and tells indexes. All workers share it too."""
+    return _got(pulsars, "apache-indexed-transactions")
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,10 @@ from tests.apache_pulsar.start import INDEXED, SHORT_LIVED, TRANSACTIONS, Apache
 
 SECURED: Final = "apache-secured"
 KINDS: Final[Mapping[str, Mapping[str, str]]] = {
-    "apache": TRANSACTIONS,
-    "apache-indexed": INDEXED | TRANSACTIONS,
+    "apache": {},
+    "apache-indexed": INDEXED,
+    "apache-transactions": TRANSACTIONS,
+    "apache-indexed-transactions": INDEXED | TRANSACTIONS,
     SECURED: {},
 }
 """Kind -> its settings."""

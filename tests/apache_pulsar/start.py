@@ -84,7 +84,8 @@ INDEXED: Final = {
 """For ``settings``: each entry gets the broker's time and the index of its last message, and clients are told."""
 
 TRANSACTIONS: Final = {"transactionCoordinatorEnabled": "true"}
-"""For ``settings``: clients that have transactions may begin some. Nothing changes for others."""
+"""For ``settings``: clients that have transactions may begin some. Each topic reads what the broker keeps of them as it
+is loaded, which now and then takes Apache Pulsar 30 s."""
 
 
 class UnavailableError(Exception):

@@ -6,7 +6,7 @@ for it. Our broker has no transactions yet; there entries without rows come in i
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -17,13 +17,14 @@ import pulsarish_spark
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client import Client
+from broker_core.testing.running_broker import RunningBroker
 from pulsarish_spark.losses.loss import DataLossError
 from pulsarish_spark.places.offsets import SourceOffset
 from pulsarish_spark.replaying.exporting import export_batch
 from tests.behaviour.conftest import java_driver  # noqa: F401 - a fixture
 from tests.spark.batches import read_values
-from tests.spark.brokers import Broker, eventually
-from tests.spark.conftest import ON_APACHE, Start, restarted
+from tests.spark.brokers import Broker, Kind, eventually
+from tests.spark.conftest import Start, restarted
 from tests.spark.engine import Engine
 from tests.spark.test_export import checkpoint_of
 from tests.spark.transactions import (
@@ -36,6 +37,26 @@ from tests.spark.transactions import (
 )
 
 NAME: Final = "reading"
+
+
+_PULSARS: Final[Mapping[Kind, str]] = {
+    "apache": "apache_pulsar_transactions",
+    "apache-indexed": "apache_pulsar_indexed_transactions",
+}
+_KINDS: Final = [pytest.param(f"{kind}-transactions", id=kind, marks=pytest.mark.pulsar) for kind in _PULSARS]
+ON_APACHE: Final = pytest.mark.parametrize("cell", _KINDS, indirect=True)
+
+
+@pytest.fixture(scope="module", params=["pulsarish", *_KINDS])
+def cell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The three kinds of brokers; those that can have transactions."""
+    for kind, fixture in _PULSARS.items():
+        if request.param == f"{kind}-transactions":
+            pulsar = request.getfixturevalue(fixture)
+            yield Broker(pulsar.service_url, pulsar.http_url, kind)
+            return
+    with RunningBroker(tmp_path_factory.mktemp("cell") / "data") as running:
+        yield Broker(running.service_url, running.http_url)
 
 
 @pytest.fixture
@@ -174,7 +195,7 @@ def test_a_topic_of_nothing_but_holes_is_empty(
 # -- open transactions
 
 
-@pytest.mark.parametrize("cell", ON_APACHE, indirect=True)
+@ON_APACHE
 @pytest.mark.parametrize("sent_before", [0, 2])
 def test_an_open_transaction_is_not_passed_over(
     start: Start, cell: Broker, writing: Writing, topic: str, sent_before: int, caplog: pytest.LogCaptureFixture
@@ -202,7 +223,7 @@ def test_an_open_transaction_is_not_passed_over(
             assert query.drain() == [10, 11]
 
 
-@pytest.mark.parametrize("cell", ON_APACHE, indirect=True)
+@ON_APACHE
 def test_an_open_transaction_that_somebody_has_skipped_is_read_all_the_same(
     start: Start, cell: Broker, writing: Writing, topic: str
 ) -> None:
@@ -224,7 +245,7 @@ def test_an_open_transaction_that_somebody_has_skipped_is_read_all_the_same(
 # -- ledgers that go
 
 
-@pytest.mark.parametrize("cell", ON_APACHE, indirect=True)
+@ON_APACHE
 @pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
 def test_holes_that_are_deleted_behind_a_query_are_no_loss(
     start: Start,
@@ -251,7 +272,7 @@ def test_holes_that_are_deleted_behind_a_query_are_no_loss(
         assert query.drain() == [10]
 
 
-@pytest.mark.parametrize("cell", ON_APACHE, indirect=True)
+@ON_APACHE
 def test_what_was_skipped_of_transactions_and_deleted_is_told(
     start: Start, cell: Broker, writing: Writing, topic: str
 ) -> None:
