@@ -304,7 +304,7 @@ class Probes:
     async def passed_over(self, topic: TopicName, position: Position, until: Position) -> Position:
         """The last entry, up to ``until``, that the broker gives to nobody, and none from ``position`` up to it; one
         before ``position`` if there is none."""
-        what = f"entries passed over at {position} of {topic}"
+        what = f"ask what is passed over at {position} of {topic}"
         return await self._retried(lambda: passed_over(self._network, topic, position, until), what)
 
     async def position_of_index(self, topic: TopicName, index: int, low: Position, high: Position) -> Position:
