@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import google_crc32c
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from broker_core.base.errors import ChecksumMismatchError, RemoteProtocolError
 from broker_core.base.limits import METADATA_BYTES_MAX
@@ -39,6 +40,7 @@ _SUMMED_BYTES: Final = 64 * 1024
 """Copied and summed at a time."""
 _MESSAGES_TAG: Final = b"\x58"
 """Field 11, the number of messages in a batch, a varint."""
+_COMPRESSION: Final = MessageMetadata.COMPRESSION_FIELD_NUMBER
 
 _u32_from = struct.Struct(">I").unpack_from
 _pack_u32 = struct.Struct(">I").pack
@@ -137,21 +139,32 @@ def read_metadata(body: BytesLike) -> MessageMetadata:
     return metadata
 
 
+def codec_of(metadata: MessageMetadata) -> int:
+    """The number of the codec of the payload, also of an unknown codec: protobuf's runtime puts that among the unknown
+    fields, and the payload would look plain."""
+    if metadata.compression:
+        return metadata.compression
+    unknown = UnknownFieldSet(metadata)
+    found = [unknown[at].data for at in range(len(unknown)) if unknown[at].field_number == _COMPRESSION]
+    return int(found[-1]) if found else 0
+
+
 def published_ms(body: BytesLike) -> int:
     """When the producer says that it published an entry, milliseconds since the epoch; errors as ``read_metadata``."""
     return read_metadata(body).publish_time
 
 
 def messages_of(body: bytes | memoryview) -> int:
-    """How many messages an entry says that it holds, at least one."""
-    start, end = _metadata_bounds(body)
-    metadata = bytes(body[start:end])
-    if _MESSAGES_TAG not in metadata:
-        return 1  # Certain, and a tenth of the cost. The same byte may occur elsewhere, so finding it proves nothing.
+    """How many messages an entry says that it holds, at least one; 1 if its metadata cannot be read: a count must not
+    stop at an entry, and decoding that tells what is wrong with it."""
     try:
+        start, end = _metadata_bounds(body)
+        metadata = bytes(body[start:end])
+        if _MESSAGES_TAG not in metadata:
+            return 1  # Certain, and a tenth of the cost. The same byte may occur elsewhere, so finding proves nothing.
         return max(MessageMetadata.FromString(metadata).num_messages_in_batch, 1)
-    except DecodeError as error:
-        raise RemoteProtocolError(f"the metadata of an entry cannot be read: {error}") from error
+    except (DecodeError, RemoteProtocolError):
+        return 1
 
 
 def text_of(field: str | bytes) -> str:

@@ -81,7 +81,7 @@ def is_plain(entry: bytes) -> bool:
 
 
 def messages_in(body: bytes) -> int:
-    """How many messages an entry says that it holds, at least one; RemoteProtocolError if its metadata is garbage."""
+    """How many messages an entry says that it holds, at least one; 1 if its metadata is garbage."""
     end = _METADATA_AT + _u32_from(body, _SIZE_AT)[0]
     if body.find(_MESSAGES_TAG, _METADATA_AT, end) < 0:
         return 1

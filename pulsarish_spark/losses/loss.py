@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``failOnDataLoss``: what is done when messages between two offsets are not there any more.
+"""``failOnDataLoss``: what is done when messages between two offsets are not there any more, or cannot be decoded.
 
 ``fail``: DataLossError, which fails the query. ``warn``: one warning, and reading goes on with what is there.
 ``quarantine``: the same, behind a file that says what is missing. Finding the loss is the business of those who read
@@ -26,9 +26,15 @@ _HINT: Final = (
     'or go on without them: .option("failOnDataLoss", "false")'
 )
 
+_UNDECODABLE_HINT: Final = (
+    "no restart helps, as the entry stays as it is; let a client that can decode it (one with the keys, where it is "
+    "encrypted) copy it to another topic, and go on without it here: "
+    '.option("failOnDataLoss", "false"), or "quarantine" to keep its bytes in a file'
+)
+
 
 class DataLossError(PulsarishError):
-    """Messages that a query should have read are gone."""
+    """Messages that a query should have read are gone, or cannot be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ class LossPolicy:
         ``subscription``: of the query, where the driver tells. Raises ConfigError where it cannot be written down.
         """
         if self.fail:
-            raise DataLossError(loss.what, hint=_HINT)
+            raise DataLossError(loss.what, hint=_UNDECODABLE_HINT if loss.reason == "undecodable" else _HINT)
         effect = "reading goes on because failOnDataLoss is false"
         if self.quarantine is not None:
             effect = f"reading goes on, and what is missing is in {self.quarantine.write(loss, subscription)}"

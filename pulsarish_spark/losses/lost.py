@@ -12,13 +12,27 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
+from broker_core.base.errors import PulsarishError
+from broker_core.base.limits import BATCH_MESSAGES_MAX
+from broker_core.wire.entry import EntryRef, messages_of
+from pulsarish_spark.places.entries import offset_of
 from pulsarish_spark.places.topics import TopicPartition
 
 Where: TypeAlias = TopicPartition | str
 """A partition, or what the broker calls it."""
 
 Reason: TypeAlias = Literal[
-    "start", "gap", "end", "disagreement", "replaced", "chunks", "entries", "subscription", "partition", "left"
+    "start",
+    "gap",
+    "end",
+    "disagreement",
+    "replaced",
+    "chunks",
+    "undecodable",
+    "entries",
+    "subscription",
+    "partition",
+    "left",
 ]
 
 _NAMED_MAX: Final = 200
@@ -32,7 +46,7 @@ class Loss:
     ``first``: the first place that is missing, or the message index that a user named; ``next``: what is there behind
     it; each empty where it is not known, or where there is none. ``messages``: how many are missing, -1 where that is
     not known; ``entries_min``: so many entries are missing, perhaps more. ``entries``: by ledger, where just these are
-    missing.
+    missing. ``body``: the entry that cannot be decoded, as it is stored; empty where it is another loss.
     """
 
     reason: Reason
@@ -43,6 +57,7 @@ class Loss:
     messages: int = -1
     entries_min: int = 0
     entries: Mapping[int, str] = field(default_factory=dict)
+    body: bytes = b""
 
 
 def _count(messages: int) -> str:
@@ -140,6 +155,25 @@ def _time(ms: int) -> str:
 def lost_chunks(partition: Where, what: str) -> Loss:
     """A message in chunks is not there whole."""
     return Loss("chunks", partition, f"partition {partition}: {what}: 1 message lost", messages=1)
+
+
+def lost_undecodable(
+    partition: TopicPartition, entry: EntryRef, failure: PulsarishError, messages: int | None = None
+) -> Loss:
+    """An entry is there and cannot be decoded. ``messages``: how many of it are wanted; None: as many as it has."""
+    if messages is None:
+        stated = messages_of(entry.body)
+        messages = stated if stated <= BATCH_MESSAGES_MAX else -1
+    return Loss(
+        "undecodable",
+        partition,
+        f"partition {partition}: {failure.message}: {_count(messages)} lost",
+        offset_of(entry).text(partition.partition),
+        messages=messages,
+        entries_min=1,
+        entries={entry.ledger: str(entry.entry)},
+        body=bytes(entry.body),
+    )
 
 
 def lost_partition(partition: TopicPartition, start: str) -> Loss:

@@ -9,6 +9,7 @@ are found. docs/losses.md explains the fields of the document; its ``form`` chan
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -54,6 +55,8 @@ class Quarantine:
         A file that is there already and says the same but for the time stays.
         """
         document = document_of(loss, subscription, SystemClock().now_ms())
+        if loss.body:
+            document["body"] = base64.b64encode(loss.body).decode()
         path = Path(self.directory, f"loss-{_digest(document)}.json")
         try:
             if _says_same(path, document):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that say what happens when messages are gone."""
+"""The options that say what happens when messages are gone or cannot be decoded."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ LOSING: Final = (
         Side.READ,
         _on_loss,
         "false",
-        "What to do when messages that should be read are gone, or may be, as the checkpoint, the subscription and the "
-        "broker disagree: true or fail (default); false or warn: one warning, and go on; quarantine: the same, and "
-        "what is missing is written to a file first ([losses.md](losses.md)).",
+        "What to do when messages that should be read cannot be decoded, or are gone, or may be, as the checkpoint, "
+        "the subscription and the broker disagree: true or fail (default); false or warn: one warning, and go on; "
+        "quarantine: the same, and what is missing is written to a file first ([losses.md](losses.md)).",
     ),
     Option(
         _QUARANTINE,

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from broker_core.base.errors import TopicNotFoundError
+from broker_core.base.errors import PulsarishError, TopicNotFoundError
 from broker_core.base.hashing import murmur3_31
 from broker_core.base.positions import Position
 from broker_core.wire.batch.columns import booleans, numbers, values_of
 from broker_core.wire.entry import EntryRef
 from broker_core.wire.entry_peek import head_without_payload, sticky_key
 from pulsarish_spark.losses.loss import LossPolicy
-from pulsarish_spark.losses.lost import lost_entries
+from pulsarish_spark.losses.lost import lost_entries, lost_undecodable
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.id_texts import Entries, entries_to_text
 from pulsarish_spark.queue.queue_offset import PartitionBatch
@@ -100,10 +100,15 @@ class IdReading:
         if not entries:
             return
         first = Span(*next(iter(entries.items()))).start
+
+        def on_undecodable(entry: EntryRef, failure: PulsarishError) -> None:
+            bits = self.batch.parts.get(Position(entry.ledger, entry.entry))
+            policy.report(lost_undecodable(self.key, entry, failure, None if bits is None else bits.bit_count()))
+
         needed = columns.decoded()
         if self.batch.parts or self.batch.again:
             needed |= {"ledger", "entry", "batch_index"}
-        decoder = EntryDecoder(client, self.name, first, policy, needed)
+        decoder = EntryDecoder(client, self.name, first, policy, needed, on_undecodable)
         for group in grouped(self._wanted(client, entries, policy)):
             for decoded in decoder.decode(group):
                 rows = with_redelivery_counts(without_acknowledged(decoded, self.batch.parts), self.batch)

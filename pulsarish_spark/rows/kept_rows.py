@@ -38,6 +38,11 @@ class EventWindow:
         """Whether every message lies in it, also one without an event time."""
         return self.start_ms is None and self.end_ms is None
 
+    def has(self, time_ms: int) -> bool:
+        """Whether a message with that event time lies in it; 0: it has none."""
+        is_late_enough = self.start_ms is None or time_ms >= self.start_ms
+        return self.is_open or (time_ms != 0 and is_late_enough and (self.end_ms is None or time_ms < self.end_ms))
+
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
@@ -45,6 +50,9 @@ class KeptRows:
 
     slots: tuple[SlotRange, ...] = ()
     window: EventWindow = EventWindow()
+    tells_undecodable: bool = True
+    """Whether the reader of these rows tells of entries that cannot be decoded, whose keys nobody knows. Of several
+    readers of the same entries one does."""
 
     def decoded(self) -> set[str]:
         """The columns that the decoder must give for it."""
@@ -59,7 +67,8 @@ class KeptRows:
         total = sum(last - first + 1 for first, last in whole)
         bounds = [total * part // parts for part in range(parts + 1)]
         found = [_slots_between(whole, low, high) for low, high in pairwise(bounds)]
-        return [replace(self, slots=slots) for slots in found if slots]
+        filled = [slots for slots in found if slots]
+        return [replace(self, slots=slots, tells_undecodable=not at) for at, slots in enumerate(filled)]
 
     def entries(self, entries: Sequence[EntryRef]) -> Sequence[EntryRef]:
         """The ones of ``entries`` that may have a kept row."""
@@ -68,6 +77,20 @@ class KeptRows:
         from broker_core.wire.batch.decode import entries_within
 
         return entries_within(entries, self.window.start_ms, self.window.end_ms)
+
+    def wants_undecodable(self, entry: EntryRef) -> bool:
+        """Whether rows that are wanted are missing where ``entry`` cannot be decoded, as far as it can be known, and
+        are told by this reader."""
+        from broker_core.base.errors import RemoteProtocolError
+        from broker_core.wire.entry import read_metadata
+
+        if self.window.is_open or not self.tells_undecodable:
+            return self.tells_undecodable
+        try:
+            metadata = read_metadata(entry.body)
+        except RemoteProtocolError:
+            return True
+        return metadata.HasField("num_messages_in_batch") or self.window.has(metadata.event_time)
 
     def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of decoded messages that are wanted, in their order."""

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """From entries as a client fetches them to decoded rows: several entries at once, messages in chunks put together.
 
-Knows neither which of the entries are wanted nor the columns that Spark gets.
+An entry that cannot be decoded is told to the caller, and all others are rows. Knows neither which of the entries are
+wanted nor the columns that Spark gets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
+from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.client.chunks.chunk_split import CHUNKED_BYTES_MAX
 from broker_core.client.chunks.chunked_entries import ChunkedEntries
 from broker_core.client.consuming.unpack import UNCOMPRESSED_BYTES_MAX
-from broker_core.wire.batch import ChunkEntryError, decode_in_parts, lies_in_block, share_memory
+from broker_core.wire.batch import UNDECODABLE, ChunkEntryError, decode_in_parts, lies_in_block, share_memory
 from broker_core.wire.entry import EntryRef
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_chunks
@@ -36,10 +38,22 @@ BATCH_ROWS_MAX: Final = 16_384
 """Rows of one Arrow batch at most; with more, Spark's side gets slower."""
 
 
+OnUndecodable: TypeAlias = Callable[[EntryRef, PulsarishError], None]
+"""Hears of an entry that cannot be decoded, and why, in the place of its rows; it may raise."""
+
+
 class EntryDecoder:
     """Entries to rows. Most topics have no message in chunks, so none is looked for before the first shows up."""
 
-    def __init__(self, client: Client, name: str, start: Position, policy: LossPolicy, needed: Collection[str]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        start: Position,
+        policy: LossPolicy,
+        needed: Collection[str],
+        on_undecodable: OnUndecodable,
+    ) -> None:
         """``name``: of the topic or partition whose entries come, none of them before ``start``."""
 
         def read(begin: Position, end: Position) -> Iterator[Sequence[EntryRef]]:
@@ -47,6 +61,7 @@ class EntryDecoder:
                 yield from fetched
 
         self._needed = needed
+        self._on_undecodable = on_undecodable
         self._has_chunks = False
         self._chunks = ChunkedEntries(start, read, lambda what: policy.report(lost_chunks(name, what)))
 
@@ -57,13 +72,32 @@ class EntryDecoder:
 
     def decode(self, entries: Sequence[EntryRef]) -> Iterator[pa.RecordBatch]:
         """The rows of the next entries, in their order; chunks before the last one of their message are no rows."""
-        if not self._has_chunks:
-            try:
-                yield from decode_in_parts(entries, self._needed, UNCOMPRESSED_BYTES_MAX)
-                return
-            except ChunkEntryError:  # It is raised before any rows are made.
-                self._has_chunks = True
-        yield from decode_in_parts(self._chunks.joined(entries), self._needed, CHUNKED_BYTES_MAX)
+        if self._has_chunks:
+            yield from self._rows(self._chunks.joined(entries), are_joined=True)
+        else:
+            yield from self._rows(entries, are_joined=False)
+
+    def _rows(self, entries: Sequence[EntryRef], *, are_joined: bool) -> Iterator[pa.RecordBatch]:
+        """The rows of ``entries``. Where one of them cannot be decoded, each half is decoded by itself, and so on down
+        to that entry: the cost of a flaw is a few more attempts, whatever it is and wherever it shows."""
+        done = 0
+        bytes_max = CHUNKED_BYTES_MAX if are_joined else UNCOMPRESSED_BYTES_MAX
+        try:
+            for part in decode_in_parts(entries, self._needed, bytes_max):
+                done += part.entries
+                yield part.rows
+            return
+        except UNDECODABLE as error:
+            failure = error
+        rest = entries[done:]
+        if isinstance(failure, ChunkEntryError) and not are_joined:
+            self._has_chunks = True
+            yield from self.decode(rest)
+        elif len(rest) == 1:
+            self._on_undecodable(rest[0], failure)
+        else:
+            for half in (rest[: len(rest) // 2], rest[len(rest) // 2 :]):
+                yield from self._rows(half, are_joined=True) if are_joined else self.decode(half)
 
 
 def grouped(fetched: Iterable[Sequence[EntryRef]]) -> Iterator[list[EntryRef]]:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
+from broker_core.wire.entry import EntryRef
 from pulsarish_spark.losses.loss import LossPolicy
-from pulsarish_spark.losses.lost import lost_end
+from pulsarish_spark.losses.lost import lost_end, lost_undecodable
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.rows.columns import ColumnMaker
 from pulsarish_spark.rows.kept_rows import ALL_ROWS, KeptRows
@@ -54,6 +56,11 @@ def read_range(
     if start.batch or end.batch:
         needed |= {"ledger", "entry", "batch_index"}
     maker = ColumnMaker(wanted.key, columns, partitioned=wanted.partitioned)
+
+    def on_undecodable(entry: EntryRef, failure: PulsarishError) -> None:
+        if kept.wants_undecodable(entry):
+            policy.report(lost_undecodable(wanted.key, entry, failure))
+
     continuity = Continuity(wanted, end, policy, lambda at: client.bounds_at(wanted.name, at))
     with client.read_entries(
         wanted.name,
@@ -62,7 +69,7 @@ def read_range(
         buffer_bytes_max=FETCH_BYTES_MAX,
         messages_expected=_messages_of(wanted),
     ) as fetched:
-        decoder = EntryDecoder(client, wanted.name, start.position, policy, needed)
+        decoder = EntryDecoder(client, wanted.name, start.position, policy, needed, on_undecodable)
         for entries in grouped(fetched):
             continuity.check(entries)
             if not (candidates := kept.entries(entries)):

@@ -159,6 +159,13 @@ def test_absurd_counts_are_refused(count: int) -> None:
         unpacked(seal_entry(metadata.SerializeToString(), b""))
 
 
+def test_a_payload_of_an_unknown_codec_is_not_shown_as_if_it_were_plain() -> None:
+    """1.5: protobuf's runtime drops a number that its list of codecs does not have."""
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString()
+    with pytest.raises(RemoteProtocolError, match="entry 7:3: compression 99 is not one that this version knows"):
+        unpacked(seal_entry(metadata + b"\x40\x63", b"squeezed"))
+
+
 def test_a_batch_that_cannot_be_shown_gives_all_its_permits_back() -> None:
     """4.1.8 (I4.1): the broker took one for each message of it that was open, so the consumer would starve."""
 

@@ -41,7 +41,9 @@ def entries_of(sizes: Sequence[int], codec: int) -> list[EntryRef]:
 def test_parts_are_all_the_rows_in_order(sizes: list[int], codec: int, plain_bytes_max: int) -> None:
     """None is lost or repeated between parts, and each part keeps to its bound unless one entry exceeds it alone."""
     entries = entries_of(sizes, codec)
-    parts = list(decode_in_parts(entries, plain_bytes_max=plain_bytes_max))
+    found = list(decode_in_parts(entries, plain_bytes_max=plain_bytes_max))
+    assert sum(part.entries for part in found) == len(entries)
+    parts = [part.rows for part in found]
     assert pa.Table.from_batches(parts, decode_entries([]).schema).equals(
         pa.Table.from_batches([decode_entries(entries)])
     )
@@ -54,7 +56,7 @@ def test_entries_that_unpack_to_gigabytes_are_decoded_in_bounded_memory() -> Non
     entries = entries_of([MIB], ZSTD) * 1000
     assert sum(len(entry.body) for entry in entries) < MIB
     tracemalloc.start()
-    rows = sum(part.num_rows for part in decode_in_parts(entries, ["key"], plain_bytes_max=16 * MIB))
+    rows = sum(part.rows.num_rows for part in decode_in_parts(entries, ["key"], plain_bytes_max=16 * MIB))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert rows == 3000
@@ -74,7 +76,7 @@ def test_millions_of_empty_messages_are_not_one_part() -> None:
         compression=ZSTD,
     )[0].body
     entries = [EntryRef(1, number, body) for number in range(20)]
-    assert [part.num_rows for part in decode_in_parts(entries, plain_bytes_max=16 * MIB)] == [200_000] * 5
+    assert [part.rows.num_rows for part in decode_in_parts(entries, plain_bytes_max=16 * MIB)] == [200_000] * 5
 
 
 def test_what_is_wrong_in_any_head_is_told_before_there_are_rows() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
+from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client.chunks.chunk_assembly import ChunkAssembly, Joined, chunk_info
 from broker_core.wire.entry import EntryRef, read_metadata, seal_entry, split_entry
@@ -52,8 +53,8 @@ class ChunkedEntries:
         """``entries``, the next of the range, with one whole entry in the place of each last chunk, and no chunks."""
         whole = []
         for entry in entries:
-            metadata = read_metadata(entry.body)
-            if metadata.num_chunks_from_msg < 2 or not metadata.HasField("chunk_id"):
+            metadata = _chunk_metadata(entry)
+            if metadata is None:
                 whole.append(entry)
                 continue
             made = self._take(entry, metadata)
@@ -80,8 +81,8 @@ class ChunkedEntries:
             self._before = _new_assembly()
             for entries in self._read(self._look_back_from(self._tries), self._start):
                 for entry in entries:
-                    metadata = read_metadata(entry.body)
-                    if metadata.num_chunks_from_msg > 1 and metadata.HasField("chunk_id"):
+                    metadata = _chunk_metadata(entry)
+                    if metadata is not None:
                         position = Position(entry.ledger, entry.entry)
                         outcome = self._before.receive(chunk_info(metadata), position, _part(entry), 0.0, 0)
                         if outcome.joined is not None:
@@ -97,6 +98,17 @@ class ChunkedEntries:
 
 def _new_assembly() -> ChunkAssembly:
     return ChunkAssembly(max_pending=0, expire_s=0.0, auto_ack_oldest=False, patience_s=0.0)
+
+
+def _chunk_metadata(entry: EntryRef) -> pb.MessageMetadata | None:
+    """The metadata of a chunk; None of any other entry, also of one whose metadata cannot be read: decoding that tells
+    what is wrong with it."""
+    try:
+        metadata = read_metadata(entry.body)
+    except RemoteProtocolError:
+        return None
+    is_chunk = metadata.num_chunks_from_msg > 1 and metadata.HasField("chunk_id")
+    return metadata if is_chunk else None
 
 
 def _part(entry: EntryRef) -> memoryview:

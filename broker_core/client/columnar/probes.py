@@ -39,7 +39,7 @@ from broker_core.client.connecting.subscribing import (
     register,
 )
 from broker_core.wire.commands import read_message_id, read_position
-from broker_core.wire.entry import EntryRef, published_ms, read_metadata, split_broker_entry, verify_entry
+from broker_core.wire.entry import EntryRef, messages_of, published_ms, split_broker_entry, verify_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
@@ -424,8 +424,8 @@ class Probes:
                 f"the broker of {topic} does not tell message indexes",
                 hint="give message ids instead, or have the broker append and expose broker entry metadata",
             )
-        messages = read_metadata(entry.body).num_messages_in_batch
-        return IndexedEntry(Position(entry.ledger, entry.entry), entry.index - messages + 1, entry.index)
+        first = entry.index - messages_of(entry.body) + 1
+        return IndexedEntry(Position(entry.ledger, entry.entry), first, entry.index)
 
 
 async def passed_over(network: Network, topic: TopicName, position: Position, until: Position) -> Position:

@@ -20,7 +20,7 @@ from broker_core.client.chunks.received import ReceivedChunk, naming_entry
 from broker_core.client.messages.message import Message, Source
 from broker_core.wire.ack_sets import bits_of_words
 from broker_core.wire.compression import NONE, decompress
-from broker_core.wire.entry import BrokerEntry, read_metadata, split_broker_entry, split_entry, verify_entry
+from broker_core.wire.entry import BrokerEntry, codec_of, read_metadata, split_broker_entry, split_entry, verify_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
@@ -121,7 +121,7 @@ def _unpack_batch(
 
 
 def _plain(metadata: pb.MessageMetadata, payload: memoryview) -> bytes:
-    codec = metadata.compression
+    codec = codec_of(metadata)
     if codec == NONE:
         return payload.tobytes()
     return bytes(decompress(codec, payload, metadata.uncompressed_size, UNCOMPRESSED_BYTES_MAX))

@@ -32,7 +32,7 @@ from broker_core.server.admin.requests import (
 )
 from broker_core.server.admin.routes import Route
 from broker_core.storage.ledger import StoredEntry
-from broker_core.wire.entry import read_metadata, split_entry, text_of
+from broker_core.wire.entry import codec_of, read_metadata, split_entry, text_of
 from broker_core.wire.proto.pulsar_api_pb2 import CompressionType, MessageMetadata
 
 _HEADER_CHARACTERS_MAX: Final = 8192
@@ -110,12 +110,13 @@ def _message(topic: Topic, position: Position) -> Response:
 
 
 def _plain(metadata: MessageMetadata, payload: memoryview) -> bytes:
-    if not metadata.compression or metadata.encryption_keys:  # it was compressed first, so only its owner can undo it
+    codec = codec_of(metadata)
+    if not codec or metadata.encryption_keys:  # it was compressed first, so only its owner can undo it
         return bytes(payload)
     # A broker needs the codecs for nothing else, so it loads them with the first request.
     from broker_core.wire.compression import decompress
 
-    return bytes(decompress(metadata.compression, payload, metadata.uncompressed_size, _PLAIN_BYTES_MAX))
+    return bytes(decompress(codec, payload, metadata.uncompressed_size, _PLAIN_BYTES_MAX))
 
 
 def _headers(entry: StoredEntry, metadata: MessageMetadata, payload_bytes: int) -> list[tuple[str, str]]:

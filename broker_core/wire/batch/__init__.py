@@ -5,7 +5,7 @@ The only part of ``wire`` that imports numpy, numba and pyarrow; brokers and pla
 """
 
 from broker_core.wire.batch.compiled import COMPILED
-from broker_core.wire.batch.decode import ChunkEntryError, decode_entries, decode_in_parts
+from broker_core.wire.batch.decode import UNDECODABLE, ChunkEntryError, decode_entries, decode_in_parts
 from broker_core.wire.batch.encode import EncodedEntry, encode_entries
 from broker_core.wire.batch.key_groups import KeyGroups, key_groups
 from broker_core.wire.batch.route import route_rows, rows_by_place
@@ -18,6 +18,7 @@ __all__ = [
     "COMPILED",
     "DECODED_SCHEMA",
     "ENCODED_COLUMNS",
+    "UNDECODABLE",
     "EncodedEntry",
     "KeyGroups",
     "decode_entries",

@@ -7,15 +7,15 @@ message, and little for each entry.
 
 Messages that compaction removed are marked one by one; the list of those that it kept, which newer brokers add to the
 entry, is not needed, and official clients do not read it either. Does not verify checksums (the code that receives an
-entry does) and does not know where entries come from. A flaw raises RemoteProtocolError naming ``ledger:entry`` and
-gives no rows at all.
+entry does) and does not know where entries come from. A flaw raises an error naming ``ledger:entry`` and gives no rows
+of the entries that were decoded together; ``UNDECODABLE`` has its classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,16 @@ class ChunkEntryError(UnsupportedVersionError):
     """An entry is a chunk of a larger message: ``client.chunks.chunked_entries`` puts them together."""
 
 
+class Part(NamedTuple):
+    """The rows of the next ``entries`` entries."""
+
+    entries: int
+    rows: pa.RecordBatch
+
+
+UNDECODABLE: Final = (RemoteProtocolError, UnsupportedVersionError)
+"""What an entry raises that is damaged, or encrypted, or of a form that this version does not know."""
+
 PLAIN_BYTES_DEFAULT: Final = 64 * 1024 * 1024
 """What ``decode_in_parts`` decompresses at a time: far more than the payloads of one fetch usually become."""
 
@@ -75,7 +85,7 @@ def decode_in_parts(
     columns: Collection[str] | None = None,
     message_bytes_max: int = MESSAGE_BYTES_MAX_DEFAULT,
     plain_bytes_max: int = PLAIN_BYTES_DEFAULT,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[Part]:
     """``decode_entries`` of as many entries at a time as take about ``plain_bytes_max`` in memory, but at least one.
 
     What comes out of a codec can be thousands of times what went in, so the bytes of entries do not bound it.
@@ -85,13 +95,13 @@ def decode_in_parts(
     packed, schema = _Packed.of(entries), select_columns(columns)
     ends = None if packed.takes_at_most(plain_bytes_max) else np.cumsum(packed.sizes_in_memory(message_bytes_max))
     if ends is None or ends[-1] <= plain_bytes_max:
-        yield _decode(packed, schema, message_bytes_max)
+        yield Part(len(entries), _decode(packed, schema, message_bytes_max))
         return
     first = 0
     while first < len(entries):
         before = int(ends[first - 1]) if first else 0
         last = max(first + 1, int(np.searchsorted(ends, before + plain_bytes_max, side="right")))
-        yield decode_entries(entries[first:last], columns, message_bytes_max)
+        yield Part(last - first, decode_entries(entries[first:last], columns, message_bytes_max))
         first = last
 
 
@@ -326,7 +336,7 @@ def _error(problem: int, entry: EntryRef, message: int) -> Exception:
     if problem == walk.PROBLEM_CHUNK:
         return ChunkEntryError(text, hint="read this topic with a consumer")
     if problem == walk.PROBLEM_ENCRYPTED:
-        return UnsupportedVersionError(text, hint="read this topic with a consumer")
+        return UnsupportedVersionError(text, hint="read it with a client that has the keys; this one takes none")
     return RemoteProtocolError(text)
 
 
