@@ -33,7 +33,9 @@ _HEALTH_CHECK: Final = ("pulsar", "healthcheck")
 _RESERVED_SUBSCRIPTIONS: Final = ("pulsar.", "__compaction")
 _DOMAINS: Final = ("persistent", "non-persistent")
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
-_PARTITION = re.compile(r"(.+)-partition-(0|[1-9]\d*)", re.DOTALL)
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)", re.DOTALL)
+_PARTITION_NUMBER_MAX: Final = 2**31 - 1
+"""Clients and brokers have 32 bits for it. What ends with a larger number, a date for instance, is a plain topic."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -137,14 +139,21 @@ class TopicName:
     @property
     def partition_index(self) -> int:
         """N of ``...-partition-N``, or -1."""
-        found = _PARTITION.fullmatch(self.local)
-        return int(found[2]) if found else -1
+        return self._parted[1]
 
     @property
     def base(self) -> TopicName:
         """The partitioned topic that this is a partition of, or the topic itself."""
+        local, index = self._parted
+        return self._with_local(local) if index >= 0 else self
+
+    @property
+    def _parted(self) -> tuple[str, int]:
+        """The local name without ``-partition-N``, and N; -1 without one."""
         found = _PARTITION.fullmatch(self.local)
-        return self._with_local(found[1]) if found else self
+        if found is None or len(found[2]) > len(str(_PARTITION_NUMBER_MAX)) or int(found[2]) > _PARTITION_NUMBER_MAX:
+            return self.local, -1
+        return found[1], int(found[2])
 
     @property
     def is_system(self) -> bool:

@@ -45,6 +45,11 @@ def test_names_that_mean_nothing_are_refused_with_a_hint(text: str) -> None:
         ("x-partition-", -1, "x-partition-"),
         ("x-partition-1-partition-2", 2, "x-partition-1"),
         ("-partition-3", -1, "-partition-3"),
+        ("x-partition-2147483647", 2**31 - 1, "x"),
+        ("x-partition-2147483648", -1, "x-partition-2147483648"),
+        ("x-partition-20260101120000", -1, "x-partition-20260101120000"),
+        ("x-partition-" + "9" * 900, -1, "x-partition-" + "9" * 900),
+        ("x-partition-1\u0662", -1, "x-partition-1\u0662"),
     ],
 )
 def test_the_partition_suffix_is_read_strictly(text: str, index: int, base: str) -> None:
