@@ -21,7 +21,7 @@ from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
 from broker_core.client import DeadLetterPolicy
 from broker_core.client.dead_letters.letter_copies import DELAY_TIME, ORIGIN_MESSAGE_ID, REAL_TOPIC, RECONSUMETIMES
-from broker_core.client.settings.dead_letter_policy import MAX_REDELIVER_COUNT_DEFAULT, LetterTopics, letter_topics
+from broker_core.client.settings.dead_letter_policy import MAX_REDELIVER_COUNT_DEFAULT, letter_topics
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import DELIVER_AFTER_MS_MAX, Side, names_broker, option_texts, write_options
 
@@ -44,16 +44,20 @@ def retry_later(
     topic: str,
     subscription: str,
     max_redeliver: int = MAX_REDELIVER_COUNT_DEFAULT,
+    retry_letter_topic: str | None = None,
+    dead_letter_topic: str | None = None,
     **options: object,
 ) -> None:
     """Let ``rows`` come again after ``delay_s``; those that came ``max_redeliver`` times so become dead letters.
 
     ``rows`` have columns of the source: value, topic (full names), message_id and properties, and those of key,
     key_is_bytes, ordering_key and event_time that copies should have. ``topic``: the query's, of several the first by
-    name. ``options``: of the sink. Rows do not tell where they are from: of a query with an address of its own
-    name it, as ``**{"service.url": "pulsar://host:6650"}``. Else copies go to the broker of the environment, or to the
-    embedded one, if it has ``topic``. Returns when all copies are stored; ConfigError if it has not, or if a column is
-    missing. A copy comes to the consumers that subscribed to the retry topic (``retryEnabled``).
+    name. ``retry_letter_topic`` and ``dead_letter_topic``: other topics than ``TOPIC-SUBSCRIPTION-RETRY`` and ``-DLQ``,
+    which a subscription with a slash in its name needs. ``options``: of the sink. Rows do not tell where they are from:
+    of a query with an address of its own name it, as ``**{"service.url": "pulsar://host:6650"}``. Else copies go to the
+    broker of the environment, or to the embedded one, if it has ``topic``. Returns when all copies are stored;
+    ConfigError if it has not, or if a column is missing. A copy comes to the consumers that subscribed to the retry
+    topic (``retryEnabled``).
     """
     from pyspark.sql import functions
 
@@ -63,7 +67,12 @@ def retry_later(
             f"a delay of {delay_s:g} s is not possible",
             hint=f"use 0 to {DELIVER_AFTER_MS_MAX // 1000} seconds, which is a century",
         )
-    topics, delay_ms = _topics(topic, subscription, max_redeliver), round(delay_s * 1000)
+    policy = DeadLetterPolicy(
+        max_redeliver_count=max_redeliver,
+        retry_letter_topic=retry_letter_topic,
+        dead_letter_topic=dead_letter_topic,
+    )
+    topics, delay_ms = letter_topics(TopicName.parse(topic), subscription, policy, retry=True), round(delay_s * 1000)
     times = _number_of(RECONSUMETIMES) + 1
     is_dead = times > max_redeliver
     counts = {RECONSUMETIMES: times.cast("string"), DELAY_TIME: functions.lit(str(delay_ms))}
@@ -78,19 +87,19 @@ def retry_later(
     _send(rows, extra, options)
 
 
-def dead_letter(rows: DataFrame, *, topic: str, subscription: str, **options: object) -> None:
-    """Give ``rows`` up: copies go to the dead letter topic, ``TOPIC-SUBSCRIPTION-DLQ``. As ``retry_later`` else."""
+def dead_letter(
+    rows: DataFrame, *, topic: str, subscription: str, dead_letter_topic: str | None = None, **options: object
+) -> None:
+    """Give ``rows`` up: copies go to ``dead_letter_topic``, or to ``TOPIC-SUBSCRIPTION-DLQ``. As ``retry_later``
+    else."""
     from pyspark.sql import functions
 
     _check(rows)
-    topics = _topics(topic, subscription, MAX_REDELIVER_COUNT_DEFAULT)
+    policy = DeadLetterPolicy(max_redeliver_count=MAX_REDELIVER_COUNT_DEFAULT, dead_letter_topic=dead_letter_topic)
+    # Named after the topic itself, as with retries: of a partition its topic is meant.
+    dead = letter_topics(TopicName.parse(topic).base, subscription, policy, retry=False).dead
     _check_broker(topic, options)
-    _send(rows, {"topic": functions.lit(str(topics.dead)), "properties": _properties(_first(subscription))}, options)
-
-
-def _topics(topic: str, subscription: str, max_redeliver: int) -> LetterTopics:
-    policy = DeadLetterPolicy(max_redeliver_count=max_redeliver)
-    return letter_topics(TopicName.parse(topic), subscription, policy, retry=True)
+    _send(rows, {"topic": functions.lit(str(dead)), "properties": _properties(_first(subscription))}, options)
 
 
 def _check(rows: DataFrame) -> None:

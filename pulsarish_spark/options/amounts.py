@@ -11,7 +11,7 @@ from broker_core.base.errors import ConfigError
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import count
 from pulsarish_spark.places.moments import parse_span_s
-from pulsarish_spark.places.topics import Selection, once, parse_json, parse_topic
+from pulsarish_spark.places.topics import Selection, exact_topic, once, parse_json
 
 _NO_TRIGGER: Final = "a batch read has no triggers; remove it"
 
@@ -44,7 +44,7 @@ def _weights(text: str) -> dict[str, int]:
     for topic, weight in found.items():
         if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= WEIGHT_MAX:
             raise ValueError(f"topic {topic} takes a whole number from 1 to {WEIGHT_MAX}")
-    return once([(parse_topic(topic), weight) for topic, weight in found.items()])
+    return once([(exact_topic(topic), weight) for topic, weight in found.items()])
 
 
 AMOUNTS: Final = (

@@ -6,25 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from broker_core.base.errors import ConfigError, PulsarishError
-from broker_core.base.names import check_subscription_name
+from broker_core.base.errors import ConfigError
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import flag, one_of
 from pulsarish_spark.places.start_spec import OffsetSpec, Word
-
-
-def _subscription(text: str) -> str:
-    try:
-        return check_subscription_name(text.strip())
-    except PulsarishError as error:
-        raise ValueError(str(error)) from error
-
+from pulsarish_spark.places.topics import parse_subscription
 
 FOLLOWING: Final = (
     Option(
         "subscriptionName",
         Side.STREAM_READ,
-        _subscription,
+        parse_subscription,
         "my-query",
         "Durable subscription that follows the checkpoint; one for each query. On one that is there a new query begins "
         "where it stands. Default: a new one of its own, called pulsarish-spark-..., which the checkpoint remembers.",
@@ -34,7 +26,7 @@ FOLLOWING: Final = (
     Option(
         "subscriptionPrefix",
         Side.STREAM_READ,
-        _subscription,
+        parse_subscription,
         "nightly",
         "What the name of the subscription begins with if subscriptionName is not given: nightly-..., a new one for "
         "each new query. A query with a checkpoint keeps the one that it has. Default pulsarish-spark.",

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import count, flag, milliseconds, text_of
+from pulsarish_spark.options.parsing import count, flag, milliseconds
 from pulsarish_spark.places.start_spec import OffsetSpec, Word
+from pulsarish_spark.places.topics import kept_name
 
 QueueType = Literal["shared", "key_shared"]
 Guarantee = Literal["commit", "claim"]
@@ -106,7 +107,7 @@ QUEUEING: Final = (
     Option(
         "consumerName",
         Side.STREAM_READ,
-        text_of,
+        kept_name,
         "spark",
         "Name of such a query's consumers in the broker's statistics; with claim also of its hold subscription, so "
         "that several queries on one subscription need several.",

@@ -10,7 +10,15 @@ from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import milliseconds
-from pulsarish_spark.places.topics import Selection, parse_assign, parse_json, parse_pattern, parse_topic, parse_topics
+from pulsarish_spark.places.topics import (
+    Selection,
+    exact_topic,
+    parse_assign,
+    parse_json,
+    parse_pattern,
+    parse_topic,
+    parse_topics,
+)
 
 SELECTORS: Final = ("topic", "topics", "assign", "topicsPattern")
 """The options of which one says what to read."""
@@ -21,7 +29,10 @@ DISCOVERY_S: Final = 5.0
 
 def _topic(text: str) -> str:
     if "," in text:
-        raise ValueError('it takes one topic; read several with .option("topics", "a,b")')
+        raise ValueError(
+            'it takes one topic; read several with .option("topics", "a,b"), and a topic whose name has a comma with '
+            '.option("assign", ...); write to several by the column topic'
+        )
     return parse_topic(text)
 
 
@@ -74,9 +85,9 @@ def selection_of(given: Mapping[str, Any]) -> Selection:
 
 def given_names(texts: Mapping[str, str]) -> dict[str, str]:
     """How the user calls the topics, by their full names; ``texts`` are valid options by proper name."""
-    parts = [text for name in ("topic", "topics") for text in texts.get(name, "").split(",")]
+    parts = [text.strip() for name in ("topic", "topics") for text in texts.get(name, "").split(",")]
     names = [*parts, *parse_json(texts.get("assign", "{}"))]
-    return {parse_topic(name): name.strip() for name in names if name.strip()}
+    return {exact_topic(name): name for name in names if name}
 
 
 def _check_stored(option: str, selection: Selection) -> None:

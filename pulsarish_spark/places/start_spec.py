@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from broker_core.base.errors import ConfigError, PulsarishError
-from broker_core.base.names import TopicName, check_subscription_name
+from broker_core.base.errors import ConfigError
+from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId
 from pulsarish_spark.places.moments import LONG_MAX, Moment, written_moment
 from pulsarish_spark.places.offsets import Offset
-from pulsarish_spark.places.topics import TopicPartition, once, parse_json, parse_topic
+from pulsarish_spark.places.topics import TopicPartition, exact_topic, once, parse_json, parse_subscription
 
 Word: TypeAlias = Literal["earliest", "latest"]
 
@@ -172,7 +172,7 @@ def _parse_map(
     topics: dict[str, Anywhere] = {}
     partitions: dict[TopicPartition, Point] = {}
     document = parse_json(text)
-    for topic, found in once([(parse_topic(name), found) for name, found in document.items()]).items():
+    for topic, found in once([(exact_topic(name), found) for name, found in document.items()]).items():
         if isinstance(found, dict):
             keys = [_partition(topic, key) for key in found]
             partitions |= once([(key, of_partition(said, key)) for key, said in zip(keys, found.values(), strict=True)])
@@ -197,15 +197,8 @@ def _anywhere(text: str) -> Anywhere | None:
     if word == _SUBSCRIPTION:
         return AtSubscription()
     if word.startswith(f"{_SUBSCRIPTION}:"):
-        return AtSubscription(_subscription_name(written[len(_SUBSCRIPTION) + 1 :].strip()))
+        return AtSubscription(parse_subscription(text.lstrip()[len(_SUBSCRIPTION) + 1 :]))
     return written_moment(written)
-
-
-def _subscription_name(text: str) -> str:
-    try:
-        return check_subscription_name(text)
-    except PulsarishError as error:
-        raise ValueError(str(error)) from error
 
 
 def _moment(value: Any) -> Moment | None:

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from broker_core.base.names import TopicName
+from broker_core.base.errors import PulsarishError
+from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.topics_pattern import TopicsPattern
 
 K = TypeVar("K")
@@ -68,16 +69,37 @@ class Selection:
 # -- reading of options
 
 
-def parse_topic(text: str) -> str:
-    """The full name of one topic; InvalidTopicNameError or ValueError if it is not valid."""
+def kept_name(text: str) -> str:
+    """``text``, the name of a topic or subscription. Names are never changed, so ValueError if white space is at an end
+    of it: there it is a slip as a rule, and would name something else."""
     if not text.strip():
         raise ValueError("it is empty")
-    return str(TopicName.parse(text.strip()))
+    if text != text.strip():
+        raise ValueError("the white space at its beginning or end would be a part of the name; remove it")
+    return text
+
+
+def parse_topic(text: str) -> str:
+    """The full name of one topic; InvalidTopicNameError or ValueError if it is not valid."""
+    return str(TopicName.parse(kept_name(text)))
+
+
+def parse_subscription(text: str) -> str:
+    """The name of a subscription; ValueError if it is not valid."""
+    try:
+        return kept_name(check_subscription_name(text))
+    except PulsarishError as error:
+        raise ValueError(str(error)) from error
+
+
+def exact_topic(text: str) -> str:
+    """The full name of one topic that is quoted, as in JSON: white space at its ends is meant."""
+    return str(TopicName.parse(text))
 
 
 def parse_topics(text: str) -> Selection:
-    """A comma separated list of topics."""
-    names = [parse_topic(part) for part in text.split(",") if part.strip()]
+    """A comma separated list of topics. White space around a name is layout."""
+    names = [parse_topic(part.strip()) for part in text.split(",") if part.strip()]
     if not names:
         raise ValueError("it names no topic")
     return Selection.of_topics(sorted(set(names)))
@@ -96,7 +118,7 @@ def parse_assign(text: str) -> Selection:
     found = parse_json(text)
     if not isinstance(found, dict) or not found:
         raise ValueError("it takes a JSON object of topics, each with a list of partitions")
-    topics = once([(parse_topic(name), _partitions(name, listed)) for name, listed in found.items()])
+    topics = once([(exact_topic(name), _partitions(name, listed)) for name, listed in found.items()])
     return Selection(tuple(sorted(topics.items())))
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from broker_core.base.clock import SystemClock
+from broker_core.base.errors import ConfigError, InvalidTopicNameError
 from broker_core.base.names import TopicName
 from broker_core.base.spark_marks import hold_name
 from broker_core.client import Client, DeadLetterPolicy
@@ -42,7 +43,14 @@ def open_queue(options: ReadOptions, queue: QueueOptions, client: Client) -> Que
 def _with_retry_topic(selection: Selection, subscription: str, client: Client) -> Selection:
     """Clients with retries name the retry topic after their first topic, and make it when they subscribe."""
     policy = DeadLetterPolicy(max_redeliver_count=MAX_REDELIVER_COUNT_DEFAULT)
-    retry = letter_topics(TopicName.parse(selection.names[0]), subscription, policy, retry=True).retry
+    try:
+        retry = letter_topics(TopicName.parse(selection.names[0]), subscription, policy, retry=True).retry
+    except InvalidTopicNameError as error:
+        raise ConfigError(
+            f"retryEnabled: {error.message}",
+            hint="leave retryEnabled out and name the retry topic as one of the topics; copies go there by "
+            "retry_later(..., retry_letter_topic=..., dead_letter_topic=...)",
+        ) from error
     assert retry is not None
     if client.existing_partitions(str(retry)) is None:
         client.create_producer(str(retry)).close()

@@ -58,7 +58,11 @@ SINK_COLUMNS: Final = {
         "the same in the form of Kafka's headers; order and duplicates are kept, values must be UTF-8. A row may have "
         "both if they say the same",
     ),
-    "event_time": SinkColumn("timestamp", "event time, cut to milliseconds"),
+    "event_time": SinkColumn(
+        "timestamp",
+        "event time, cut to milliseconds. Exactly 1970-01-01T00:00:00Z is Pulsar's 0, which means none: it is read as "
+        "null, and a warning of the task says so",
+    ),
     "deliver_at": SinkColumn("timestamp", "not before this time, for Shared and Key_Shared consumers; null: at once"),
     "deliver_after": SinkColumn(
         _DELAY_TYPE,

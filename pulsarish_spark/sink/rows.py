@@ -16,6 +16,7 @@ from broker_core.wire.batch import rows_by_place
 from broker_core.wire.batch.arrays import presence
 from broker_core.wire.batch.columns import numbers, values_of
 from pulsarish_spark.options import KeyForm
+from pulsarish_spark.places.topics import kept_name
 from pulsarish_spark.sink.columns import MESSAGE_COLUMNS
 from pulsarish_spark.sink.keys import with_key_forms
 from pulsarish_spark.sink.properties import properties_of, row_words
@@ -88,12 +89,11 @@ def _place(
 ) -> Place:
     """What ``text`` means, which is name number ``name``; ConfigError names the first row that has it."""
     try:
-        return place_of(text)
-    except InvalidTopicNameError as error:
+        return place_of(kept_name(text))
+    except (InvalidTopicNameError, ValueError) as error:
         row = int(np.argmax(name_of_row == name))
-        raise ConfigError(
-            f"column topic is {text!r} in {row_words(rows, row)}: {error.message}", hint=error.hint
-        ) from error
+        why, hint = (error.message, error.hint) if isinstance(error, InvalidTopicNameError) else (str(error), "")
+        raise ConfigError(f"column topic is {text!r} in {row_words(rows, row)}: {why}", hint=hint) from error
 
 
 def _asked_partitions(rows: pa.RecordBatch) -> NDArray[np.int64] | None:

@@ -64,6 +64,7 @@ class _Targets:
         self._window = SendWindow(0, WriterConfig.of(self._writing).window_bytes_max)
         self._writers: dict[str, EntryWriter] = {}
         self._places: dict[str, Place] = {}
+        self._has_told_zero = False
 
     def write(self, rows: pa.RecordBatch) -> None:
         """All that can be wrong with ``rows`` is found before one of them is sent."""
@@ -72,6 +73,7 @@ class _Targets:
         from pulsarish_spark.sink.rows import message_rows, split_by_topic
 
         rows = with_own_names(rows, self._options.column_names)
+        self._tell_zero_time(rows)
         rows = with_delivery_times(rows, self._options.deliver_after_ms, SystemClock().now_ms())
         parts = [
             (part, message_rows(part.rows, self._options.key_form))
@@ -83,6 +85,20 @@ class _Targets:
         encoded = [(self._writers[part.topic], self._encoded(part, rows)) for part, rows in parts]
         for writer, entries in encoded:
             writer.send(entries)
+
+    def _tell_zero_time(self, rows: pa.RecordBatch) -> None:
+        """Warn, once in a task, of an event time that is read back as null."""
+        from pulsarish_spark.sink.event_times import row_at_zero
+        from pulsarish_spark.sink.properties import row_words
+
+        if self._has_told_zero or (row := row_at_zero(rows)) is None:
+            return
+        self._has_told_zero = True
+        logger.warning(
+            "event time is not kept what=%s effect=%s",
+            f"column event_time is 1970-01-01T00:00:00Z in {row_words(rows, row)}, and perhaps in others",
+            "Pulsar's 0 means none, so it is read as null; keep that time in a property or in the value",
+        )
 
     def _place_of(self, name: str) -> Place:
         from pulsarish_spark.sink.rows import Place

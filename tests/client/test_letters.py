@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker_core.base.errors import ConfigError, PulsarishError, TopicTerminatedError, UsageError
+from broker_core.base.errors import ConfigError, InvalidTopicNameError, PulsarishError, TopicTerminatedError, UsageError
 from broker_core.base.positions import MessageId
 from broker_core.client import Client, Consumer, ConsumerInterceptor, DeadLetterPolicy, Message, RedeliveryBackoff
 from tests.client.conftest import Service, admin_path
@@ -307,6 +307,23 @@ def test_letter_topics_can_be_named_otherwise(client: Client, topic: str) -> Non
     assert values(dead_letters(client, f"{topic}-dead", 1)) == ["m0"]
     with pytest.raises(ConfigError, match="max_redeliver_count"):
         DeadLetterPolicy(max_redeliver_count=0)
+
+
+def test_a_subscription_with_a_slash_needs_letter_topics_of_other_names(client: Client, topic: str) -> None:
+    """4.6.2 the error names the subscription, not the topic that nobody has asked for; explicit names help."""
+    policy = DeadLetterPolicy(max_redeliver_count=1, dead_letter_topic=f"{topic}-dead")
+    with pytest.raises(InvalidTopicNameError, match=r"subscription 'team/job' has no default topic -DLQ: .*; name"):
+        client.subscribe(topic, "team/job", type="shared", dead_letter_policy=DeadLetterPolicy(max_redeliver_count=1))
+    with pytest.raises(InvalidTopicNameError, match=r"'team/job' has no default topic -RETRY: .*retry_letter_topic"):
+        client.subscribe(topic, "team/job", type="shared", retry_enabled=True, dead_letter_policy=policy)
+    with client.subscribe(
+        topic, "team/job", type="shared", initial_position="earliest", dead_letter_policy=policy,
+        negative_ack_redelivery_delay_s=0.1,
+    ) as consumer:  # fmt: skip
+        send(client, topic, 1, batched=False)
+        for _ in range(2):
+            consumer.negative_acknowledge(take(consumer, 1)[0])
+        assert values(dead_letters(client, f"{topic}-dead", 1)) == ["m0"]
 
 
 def test_without_a_copy_the_original_is_not_acknowledged(client: Client, topic: str) -> None:

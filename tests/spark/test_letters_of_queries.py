@@ -13,11 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import pulsarish_spark
-from broker_core.base.errors import ConfigError
+from broker_core.base.errors import ConfigError, InvalidTopicNameError
 from broker_core.client import Client, DeadLetterPolicy
 from pulsarish_spark import letters as letters_of_queries
 from pulsarish_spark import read_arrow
 from tests.spark.brokers import Broker, numbers
+from tests.spark.conftest import failure
 from tests.spark.queries import drain
 
 RETRIES: Any = {"type": "shared", "retry_enabled": True, "initial_position": "earliest"}
@@ -44,7 +45,7 @@ def test_a_row_that_failed_comes_again_and_is_given_up_in_the_end(
         rows = batch.collect()
         seen.extend((int(row.value), row.properties.get("RECONSUMETIMES")) for row in rows)
         failed = batch.where("cast(value as string) = '1'")
-        where = {"service.url": cell.service_url, "chunkingEnabled": True}
+        where: Any = {"service.url": cell.service_url, "chunkingEnabled": True}
         pulsarish_spark.retry_later(failed, 0.1, topic=topic, subscription="work", max_redeliver=2, **where)
 
     drain(shared(spark, cell, topic, startingOffsets="earliest"), tmp_path, process)
@@ -113,6 +114,39 @@ def test_a_key_that_is_no_text_stops_no_batch(spark: SparkSession, broker: Broke
     found = read_arrow(f"{topic}-s-DLQ", **where).read_all().to_pylist()
     sent = {(row["key"], row["key_is_bytes"]) for row in found}
     assert sent == {(b"text", False), (b"bytes", True), (b"\xff", True), (b"\xfe", True), (None, None)}
+
+
+def test_copies_of_a_subscription_with_a_slash_go_to_topics_that_are_named(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """4.6.2, 4.7.1 such a name has no default topics, and the errors say so; the query reads the retry topic too."""
+    where: dict[str, Any] = {"service.url": broker.service_url}
+    place: dict[str, Any] = {"topic": topic, "subscription": "team/job"} | where
+    broker.create(topic, 0)
+    broker.create(f"{topic}-again", 0)
+    broker.send(topic, numbers(0, 2))
+    seen: list[int] = []
+
+    def process(batch: Any, _: int) -> None:
+        seen.extend(int(row.value) for row in batch.collect())
+        topics = {"retry_letter_topic": f"{topic}-again", "dead_letter_topic": f"{topic}-dead"}
+        pulsarish_spark.retry_later(batch.where("value = '1'"), 0, max_redeliver=1, **topics, **place)
+        pulsarish_spark.dead_letter(batch.where("value = '0'"), dead_letter_topic=f"{topic}-dead", **place)
+
+    options = {"subscriptionType": "Shared", "subscriptionName": "team/job", "startingOffsets": "earliest"} | where
+    frame = spark.readStream.format("pulsarish").options(**options, topics=f"{topic},{topic}-again").load()
+    drain(frame, tmp_path, process)
+    assert sorted(seen) == [0, 1, 1]
+    dead = read_arrow(f"{topic}-dead", **where).read_all()["value"].to_pylist()
+    assert sorted(dead) == [b"0", b"1"]
+    rows = spark.sql("select 'x' value, 't' topic, '1:2:0' message_id, map('a', 'b') properties")
+    for send in (pulsarish_spark.dead_letter, partial(pulsarish_spark.retry_later, delay_s=1)):
+        with pytest.raises(InvalidTopicNameError, match="subscription 'team/job' has no default topic -DLQ"):
+            send(rows, **place)
+    told = failure(
+        lambda: drain(shared(spark, broker, topic, subscriptionName="team/job"), tmp_path / "other", process)
+    )
+    assert "retryEnabled: subscription 'team/job' has no default topic" in told
 
 
 @pytest.mark.parametrize("delay_s", [-0.001, math.nan, math.inf, 1e10])

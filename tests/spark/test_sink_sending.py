@@ -154,3 +154,22 @@ def test_little_room_for_what_is_not_confirmed_only_makes_it_slow(cell: Broker, 
     rows = pa.record_batch({"value": [*values, "x" * 1000]})
     write(cell, topic, rows, memoryLimitBytes="1", batchingMaxMessages="3")
     assert [row["value"].decode() for row in read(cell, topic)] == [*values, "x" * 1000]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pa.array([None, 1_000, 999, 0], pa.timestamp("us", "UTC")),
+        pa.array([None, 1, 0, 0], pa.int64()),
+    ],
+)
+def test_an_event_time_that_pulsar_cannot_keep_is_told_once(
+    cell: Broker, topic: str, caplog: pytest.LogCaptureFixture, times: pa.Array
+) -> None:
+    """1.5: 0 ms since 1970 means none. The first row that has it is named, whatever comes behind it."""
+    rows = pa.record_batch({"key": ["a", "b", "c", "d"], "value": ["1", "2", "3", "4"], "event_time": times})
+    options = write_options({"topic": topic, "service.url": cell.service_url}, Side.BATCH_WRITE, {})
+    write_rows(iter([rows.slice(0, 2), rows, rows]), options)
+    (told,) = [text for text in (record.getMessage() for record in caplog.records) if "event time" in text]
+    assert "column event_time is 1970-01-01T00:00:00Z in the row with the key 'c'" in told
+    assert "read as null" in told

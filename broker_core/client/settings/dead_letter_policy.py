@@ -11,7 +11,8 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from broker_core.base.names import TopicName
+from broker_core.base.errors import InvalidTopicNameError
+from broker_core.base.names import TopicName, shown_name
 from broker_core.client.settings.checked_settings import CheckedSettings
 
 RETRY_SUFFIX: Final = "-RETRY"
@@ -52,8 +53,18 @@ class LetterTopics(NamedTuple):
 def letter_topics(topic: TopicName, subscription: str, policy: DeadLetterPolicy, *, retry: bool) -> LetterTopics:
     """Where copies from ``topic`` go. With ``retry`` its partitions share the topics, otherwise each has its own."""
     origin = str(topic.base if retry else topic)
-    dead = policy.dead_letter_topic or policy.topic_name(origin, subscription, DEAD_LETTER_SUFFIX)
-    if not retry:
-        return LetterTopics(TopicName.parse(dead), None)
-    again = policy.retry_letter_topic or policy.topic_name(origin, subscription, RETRY_SUFFIX)
-    return LetterTopics(TopicName.parse(dead), TopicName.parse(again))
+
+    def named(name: str | None, suffix: str, setting: str) -> TopicName:
+        if name is not None:
+            return TopicName.parse(name)
+        made = policy.topic_name(origin, subscription, suffix)
+        try:
+            return TopicName.parse(made)
+        except InvalidTopicNameError as error:
+            raise InvalidTopicNameError(
+                f"subscription {shown_name(subscription)} has no default topic {suffix}: {error.message}",
+                hint=f"name another topic by {setting}, or choose another subscription name",
+            ) from error
+
+    dead = named(policy.dead_letter_topic, DEAD_LETTER_SUFFIX, "dead_letter_topic")
+    return LetterTopics(dead, named(policy.retry_letter_topic, RETRY_SUFFIX, "retry_letter_topic") if retry else None)
