@@ -20,15 +20,19 @@ from typing import TYPE_CHECKING, Final
 from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
 from broker_core.client import DeadLetterPolicy
-from broker_core.client.dead_letters.letter_copies import DELAY_TIME, ORIGIN_MESSAGE_ID, REAL_TOPIC, RECONSUMETIMES
+from broker_core.client.dead_letters.letter_copies import (
+    DELAY_TIME,
+    ORIGIN_MESSAGE_ID,
+    REAL_SUBSCRIPTION,
+    REAL_TOPIC,
+    RECONSUMETIMES,
+)
 from broker_core.client.settings.dead_letter_policy import MAX_REDELIVER_COUNT_DEFAULT, letter_topics
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import DELIVER_AFTER_MS_MAX, Side, names_broker, option_texts, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
 
 _TIMES_MAX: Final = 2**31 - 2
 """Clients count to one more in 32 bits."""

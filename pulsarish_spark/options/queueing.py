@@ -11,7 +11,7 @@ from broker_core.base.errors import ConfigError
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import count, flag, milliseconds
 from pulsarish_spark.places.start_spec import OffsetSpec, Word
-from pulsarish_spark.places.topics import kept_name
+from pulsarish_spark.places.topics import kept_name, parse_topic
 
 QueueType = Literal["shared", "key_shared"]
 Guarantee = Literal["commit", "claim"]
@@ -131,6 +131,16 @@ QUEUEING: Final = (
         wrong_side=_NO_QUEUE,
     ),
     Option(
+        "deadLetterTopic",
+        Side.STREAM_READ,
+        parse_topic,
+        "orders-work-DLQ",
+        "Where such a query puts entries that cannot be decoded (encrypted, damaged), each as it is stored, before "
+        "their batch is done; they are no losses then. Without it failOnDataLoss says what becomes of them. For rows "
+        "that fail there is dead_letter ([queues.md](queues.md#rows-that-failed)).",
+        wrong_side=_NO_QUEUE,
+    ),
+    Option(
         "retryEnabled",
         Side.STREAM_READ,
         flag,
@@ -153,6 +163,7 @@ class QueueOptions:
     priority_level: int = 0
     quiet_s: float = QUIET_S_DEFAULT
     retry: bool = False
+    dead_letter_topic: str = ""  # for entries that cannot be decoded; empty: they are losses
     start: Word | None = None  # where the subscription must begin; None: not said
     new_start: Word = "latest"  # where it begins if it is not there
 
@@ -191,6 +202,7 @@ def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
         priority_level=given.get("priorityLevel", 0),
         quiet_s=given.get("availableNowQuietMs", QUIET_S_DEFAULT),
         retry=given.get("retryEnabled", False),
+        dead_letter_topic=given.get("deadLetterTopic", ""),
     )
 
 

@@ -25,6 +25,7 @@ from broker_core.wire.entry_peek import head_without_payload, sticky_key
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_entries, lost_undecodable
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.dead_entries import DeadEntries
 from pulsarish_spark.queue.id_texts import Entries, entries_to_text
 from pulsarish_spark.queue.queue_offset import PartitionBatch
 from pulsarish_spark.rows.columns import ColumnMaker
@@ -88,6 +89,8 @@ class IdReading:
     batch: PartitionBatch
     entry_messages: float
     keys: KeyRange | None = None
+    dead_entries: DeadEntries | None = None
+    """Where entries go that cannot be decoded; None: they are losses."""
 
     @property
     def topic(self) -> str:
@@ -102,6 +105,9 @@ class IdReading:
         first = Span(*next(iter(entries.items()))).start
 
         def on_undecodable(entry: EntryRef, failure: PulsarishError) -> None:
+            if self.dead_entries is not None:
+                self.dead_entries.take(client, self.name, self.key.partition, entry, failure)
+                return
             bits = self.batch.parts.get(Position(entry.ledger, entry.entry))
             policy.report(lost_undecodable(self.key, entry, failure, None if bits is None else bits.bit_count()))
 

@@ -22,6 +22,12 @@ def open_queue(options: ReadOptions, queue: QueueOptions, client: Client) -> Que
     selection = options.selection
     if queue.retry:
         selection = _with_retry_topic(selection, options.subscription, client)
+    if queue.dead_letter_topic and selection.wants_some_of(queue.dead_letter_topic):
+        raise ConfigError(
+            f"option deadLetterTopic names {queue.dead_letter_topic}, which the query reads: an entry that cannot be "
+            "decoded would come again for ever",
+            hint="name another topic",
+        )
     clock = SystemClock()
     consumers = Consumers(
         client,

@@ -28,6 +28,7 @@ from pulsarish_spark.options import QueueOptions, ReadOptions
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.acknowledged import KEPT_S, Acknowledged
 from pulsarish_spark.queue.backlog import QueueBacklog
+from pulsarish_spark.queue.dead_entries import DeadEntries
 from pulsarish_spark.queue.dividing import Names, divide_by_key, divide_by_place
 from pulsarish_spark.queue.id_texts import ENTRIES_MAX, Entries
 from pulsarish_spark.queue.log_identity import LogIdentity, Sessions
@@ -235,11 +236,16 @@ class QueueDriver:
             self._ack(end)
         end = self._identity.valid(end)
         if self._queue.type == "shared":
-            return reading_tasks(divide_by_place(end, names, cores), self._options)
-        fresh = None
-        if self._choice is not None and self._made == end:
-            fresh = {key: list(apart(given)) for key, given in self._choice.entries().items()}
-        return reading_tasks(divide_by_key(end, fresh, names, cores), self._options)
+            planned = divide_by_place(end, names, cores)
+        else:
+            fresh = None
+            if self._choice is not None and self._made == end:
+                fresh = {key: list(apart(given)) for key, given in self._choice.entries().items()}
+            planned = divide_by_key(end, fresh, names, cores)
+        if self._queue.dead_letter_topic:
+            dead = DeadEntries(self._queue.dead_letter_topic, self._options.subscription)
+            planned = [[replace(each, dead_entries=dead) for each in readings] for readings in planned]
+        return reading_tasks(planned, self._options)
 
     def commit(self, end: QueueOffset) -> None:
         """Batch ``end`` is done."""

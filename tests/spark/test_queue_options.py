@@ -26,8 +26,10 @@ def test_options_of_a_shared_subscription_are_read() -> None:
     """Upper and lower case do not matter."""
     assert stream(**QUEUE).queue == QueueOptions("shared")
     chosen = {"subscriptionType": "KEY_SHARED", "queueGuarantee": "Claim", "queueConsumers": "4", "consumerName": "c"}
-    chosen |= {"priorityLevel": "1", "availableNowQuietMs": "250", "retryEnabled": "true"}
-    assert stream(**QUEUE | chosen).queue == QueueOptions("key_shared", "claim", 4, "c", 1, 0.25, retry=True)
+    chosen |= {"priorityLevel": "1", "availableNowQuietMs": "250", "retryEnabled": "true", "deadLetterTopic": "d"}
+    assert stream(**QUEUE | chosen).queue == QueueOptions(
+        "key_shared", "claim", 4, "c", 1, 0.25, retry=True, dead_letter_topic="persistent://public/default/d"
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pulsarish_spark
+from broker_core.base.errors import ConfigError, RemoteProtocolError
+from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client import Client
-from broker_core.wire.entry import EntryRef, seal_entry
+from broker_core.wire.entry import EntryRef, read_metadata, seal_entry, split_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from pulsarish_spark.losses.loss import DataLossError, LossPolicy
+from pulsarish_spark.queue.dead_entries import DeadEntries
 from pulsarish_spark.tasks.decoding import EntryDecoder
 from tests.spark.batches import read_values
 from tests.spark.brokers import Broker, numbers
@@ -153,6 +156,64 @@ def test_a_query_in_queue_mode_passes_over_what_cannot_be_decoded(
     assert query.trigger() is None
     assert len(warnings(caplog)) == len(flawed)
     assert cell.backlog(topic, NAME) == 0
+
+
+def letters(broker: Broker, topic: str) -> list[EntryRef]:
+    """The entries of a topic as they are stored."""
+    with Client(broker.service_url) as client:
+        last = client.last_entry(topic).position
+        with client.read_entries(topic, Position(0, 0), Position(last.ledger, last.entry + 1)) as fetched:
+            return [entry for entries in fetched for entry in entries]
+
+
+@pytest.mark.parametrize("guarantee", ["commit", "claim"])
+def test_a_dead_letter_topic_gets_each_entry_as_it_was(
+    share: Start, cell: Broker, topic: str, caplog: pytest.LogCaptureFixture, guarantee: str
+) -> None:
+    """4.6.4 with the properties of dead letters; nothing is lost then, so nothing fails."""
+    flawed = flawed_topic(cell, topic)
+    dead = cell.create(f"{topic}-dead", 0)
+    cell.subscribe(dead, "s")
+    query = share(topic=topic, deadLetterTopic=dead, queueGuarantee=guarantee, maxOffsetsPerTrigger=1000)
+    assert query.drain() == [*range(len(flawed) + 3)]
+    assert not warnings(caplog)
+    assert cell.backlog(topic, NAME) == 0
+    found = letters(cell, dead)
+    for letter, (entry, position) in zip(found, flawed, strict=True):
+        metadata = read_metadata(letter.body)
+        properties = {pair.key: pair.value for pair in metadata.properties}
+        assert properties == {
+            "REAL_TOPIC": f"persistent://public/default/{topic}",
+            "ORIGIN_MESSAGE_ID": f"{position}:0",
+            "REAL_SUBSCRIPTION": NAME,
+        }
+        assert split_entry(letter.body)[1] == split_entry(entry.body)[1]
+        del metadata.properties[:]
+        assert metadata.SerializeToString() == split_entry(entry.body)[0]
+
+
+def test_an_entry_that_no_broker_would_take_is_the_value_of_a_dead_letter(cell: Broker, topic: str) -> None:
+    """Garbage for metadata, and a message that was in chunks and is too large for an entry."""
+    dead = DeadEntries(str(TopicName.parse(topic)), "work")
+    whole = {"uuid": "u", "num_chunks_from_msg": 1, "chunk_id": 0, "total_chunk_msg_size": 6_000_000}
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, **whole)  # type: ignore[arg-type]
+    bodies = [seal_entry(b"\xff" * 20, b"value"), seal_entry(metadata.SerializeToString(), bytes(6_000_000))]
+    with (
+        Client(cell.service_url) as client,
+        client.subscribe(topic, "s", initial_position="earliest") as consumer,
+    ):
+        for number, body in enumerate(bodies):
+            dead.take(client, "persistent://public/default/t", 0, EntryRef(7, number, body), RemoteProtocolError("bad"))
+            letter = consumer.receive(60)
+            assert letter.value == body
+            assert letter.properties["ORIGIN_MESSAGE_ID"] == f"7:{number}:0"
+
+
+def test_a_dead_letter_topic_that_is_read_is_refused(share: Start, cell: Broker, topic: str) -> None:
+    """Its entries would come again for ever."""
+    query = share(topic=topic, deadLetterTopic=topic)
+    with pytest.raises(ConfigError, match=r"deadLetterTopic names .*, which the query reads"):
+        query.trigger()
 
 
 def test_a_batch_is_exported_and_replayed_without_what_cannot_be_decoded(

@@ -15,6 +15,7 @@ from broker_core.client.messages.outgoing import MessageFields
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
 RECONSUMETIMES: Final = "RECONSUMETIMES"
 DELAY_TIME: Final = "DELAY_TIME"
 
