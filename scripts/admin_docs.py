@@ -22,6 +22,11 @@ _INTRO: Final = (
     "possible there, 406 for a number of partitions that cannot be (422 where a topic is to grow), 409 for what is in",
     "the way, 412 for a value or state that does not fit, 413 for a body that is too large.",
     "",
+    "Names in paths are percent-encoded UTF-8, as Apache Pulsar has it: topics once, a subscription in the path of a",
+    "topic twice (`team/job` is `team%252Fjob`), in the path of a namespace once. A plus sign in a name is a blank; a",
+    "plus is `%2B`, and `%252B` where a name is encoded twice. `team%2Fjob` is read as well: decoded once, it holds",
+    "nothing that the second time changes.",
+    "",
 )
 
 _POLICIES: Final = (

@@ -310,7 +310,8 @@ def _owner_path(of: TopicName | NamespaceName) -> str:
 
 
 def _subscription_path(topic: TopicName, subscription: str) -> str:
-    return f"{_topic_path(topic)}/subscription/{_path(subscription)}"
+    """Pulsar decodes the name of a subscription twice, the second time with a plus sign as a blank; of a topic once."""
+    return f"{_topic_path(topic)}/subscription/{_path(_path(subscription))}"
 
 
 def _json_or_none(content: bytes) -> Any:

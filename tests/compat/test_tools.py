@@ -10,11 +10,15 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from broker_core.base.names import TopicName
+from broker_core.client import Client
+from broker_core.client.admin import AdminApi
 from broker_core.testing.running_broker import RunningBroker
 from tests.apache_pulsar.start import HERE as APACHE_PULSAR
 from tests.apache_pulsar.start import OPENED, SHORT_LIVED, UnavailableError, class_path, java
@@ -79,6 +83,9 @@ COMMANDS: Final = (
 )
 
 
+ODD_NAMES: Final = ("a b", "a+b", "a/b", "a%2Fb", "a%2Bb", "a%b", "100%", "a:b", "a?b", "a#b", "zażółć 冬", "team/job")
+"""Names of subscriptions; some are others, encoded once."""
+
 READERS: Final = (("admin topics peek-messages", 2), ("client consume", 1))
 
 
@@ -97,12 +104,12 @@ def tool(broker: RunningBroker, tmp_path: Path) -> list[str]:
         pytest.skip(str(missing))
 
 
-def test_pulsar_admin_and_pulsar_client_work(tool: list[str], tmp_path: Path) -> None:
-    """Every command ends well, and says what the broker knows."""
-    shell = ["org.apache.pulsar.shell.PulsarShell", "-c", str(tmp_path / "client.conf")]
+def what_the_shell_says(tool: list[str], folder: Path, commands: Sequence[str]) -> dict[str, str]:
+    """Run commands in one pulsar-shell, each of which must end well. Command -> its output."""
+    shell = ["org.apache.pulsar.shell.PulsarShell", "-c", str(folder / "client.conf")]
     done = subprocess.run(
         [*tool, *shell, "--no-progress", "-"],
-        input="".join(f"{command}\n" for command in COMMANDS),
+        input="".join(f"{command}\n" for command in commands),
         capture_output=True,
         text=True,
         check=False,
@@ -111,7 +118,12 @@ def test_pulsar_admin_and_pulsar_client_work(tool: list[str], tmp_path: Path) ->
     failures = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(FAILED)]
     assert (done.returncode, failures) == (0, []), done.stdout[-2000:] + done.stderr[-2000:]
     texts = re.split(r"\[\d+/\d+\] Executing [^\n]*\n", done.stdout)[1:]
-    said = dict(zip(COMMANDS, texts, strict=True))
+    return dict(zip(commands, texts, strict=True))
+
+
+def test_pulsar_admin_and_pulsar_client_work(tool: list[str], tmp_path: Path) -> None:
+    """Every command ends well, and says what the broker knows."""
+    said = what_the_shell_says(tool, tmp_path, COMMANDS)
     assert said["admin clusters list"].split() == ["standalone"]
     assert json.loads(said["admin tenants get firm"])["adminRoles"] == ["you"]
     assert json.loads(said[f"admin namespaces policies {N}"])["retention_policies"]["retentionTimeInMinutes"] == 10
@@ -121,6 +133,30 @@ def test_pulsar_admin_and_pulsar_client_work(tool: list[str], tmp_path: Path) ->
     assert said[f"admin topics bundle-range {T}"].strip() == BUNDLE
     assert said[f"admin topics subscriptions {T}"].split() == []
     assert all("hello" in said[f"{reader} {T} -s s -n {count}"] for reader, count in READERS)
+
+
+def test_pulsar_admin_reaches_the_subscription_that_it_names(
+    broker: RunningBroker, tool: list[str], tmp_path: Path
+) -> None:
+    """1.2.2: it encodes names twice in paths of topics, and once, with a plus as a blank, in those of namespaces."""
+    topic = "persistent://public/default/named"
+    kept, cleared = "kept+by all%2F", "cleared+by all%2F"
+    with Client(broker.service_url) as client:
+        for name in (*ODD_NAMES, kept, cleared):
+            client.subscribe(topic, name).close()
+        with client.create_producer(topic, batching_enabled=False) as producer:
+            producer.send(b"1")
+    commands = [f'admin topics skip {topic} -s "{name}" -n 1' for name in ODD_NAMES]
+    commands.append(f'admin namespaces clear-backlog public/default -s "{cleared}" --force')
+    what_the_shell_says(tool, tmp_path, commands)
+    with AdminApi(broker.http_url, timeout_s=PATIENCE_S) as admin:
+        stats = admin.topic_stats(TopicName.parse(topic), 0)["subscriptions"]
+        backlogs = {name: each["msgBacklog"] for name, each in stats.items()}
+        assert backlogs == {**dict.fromkeys(ODD_NAMES, 0), cleared: 0, kept: 1}
+        commands = [f'admin topics unsubscribe {topic} -s "{name}"' for name in ODD_NAMES[::2]]
+        commands.append(f'admin namespaces unsubscribe public/default -s "{cleared}"')
+        what_the_shell_says(tool, tmp_path, commands)
+        assert set(admin.topic_stats(TopicName.parse(topic), 0)["subscriptions"]) == {*ODD_NAMES[1::2], kept}
 
 
 def test_pulsar_perf_sends_and_receives(broker: RunningBroker, tool: list[str], tmp_path: Path) -> None:

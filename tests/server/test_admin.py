@@ -484,13 +484,13 @@ def test_bodies_that_make_no_sense_are_400(
     reason(answer)
 
 
-def test_a_plus_in_a_path_is_a_plus(http: httpx.Client, path: str) -> None:
-    """1.1: only %20 is a blank there, as in every path; in a query a plus is one, as for Apache Pulsar."""
-    for name in ("a+b", "a%2Bb2", "a%20b"):
-        assert http.put(f"{path}{name}").status_code == 204
-        assert http.put(f"{path}{name}/subscription/s{name}", content='"earliest"').status_code == 204
-    for written, name in (("a+b", "sa+b"), ("a%2Bb", "sa+b"), ("a+b2", "sa+b2"), ("a%20b", "sa b")):
-        assert http.get(f"{path}{written}/subscriptions").json() == [name]
-        assert http.get(f"{path}{written}/subscription/s{written}/properties").status_code == 200
+def test_a_plus_in_a_name_in_a_path_is_a_blank(http: httpx.Client, path: str) -> None:
+    """1.1: as Pulsar's admin clients write it; elsewhere in a path it is a plus, as for Apache Pulsar."""
+    for written in ("a+b", "a%2Bb"):
+        assert http.put(f"{path}{written}").status_code == 204
+    for written in ("s+1", "s%252B1"):
+        assert http.put(f"{path}a%20b/subscription/{written}", content='"earliest"').status_code == 204
+    assert http.get(f"{path}a%2Bb/subscriptions").json() == []
+    assert http.get(f"{path}a%20b/subscriptions").json() == ["s 1", "s+1"]
     assert http.put("/admin/v2/namespaces/public/default/property/k+1/v+1").status_code == 204
     assert http.get("/admin/v2/namespaces/public/default/property/k%2B1").text == "v+1"

@@ -6,10 +6,11 @@ Every failure is a BadRequestError or the name's own error, never anything else:
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -37,6 +38,11 @@ _NUMBER_MAX: Final = 2**63 - 1
 """The largest number that Pulsar's clients can write: they use it for the latest position."""
 
 _DIGITS_MAX: Final = len(str(_NUMBER_MAX))
+
+_SHOWN_MAX: Final = 80
+"""Characters of a part of a path that an error repeats."""
+
+_BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 class MessageIdBody(msgspec.Struct, frozen=True, rename="camel"):
@@ -158,12 +164,27 @@ def registry_of(request: Request) -> TopicRegistry:
 
 
 def part(request: Request, name: str) -> str:
-    """One decoded part of the path."""
-    value: str = request.path_params[name]
+    """One decoded part of the path; a plus sign is a plus sign."""
+    return _decoded(request.path_params[name])
+
+
+def _name_part(request: Request, name: str) -> str:
+    """A part of the path that is the name of a topic or subscription, in which a plus sign is a blank.
+
+    Pulsar's admin clients write a blank so, and a plus sign as %2B. Apache Pulsar reads it so too, but for
+    subscriptions in the path of a namespace, where its own client then names another one than the one that was meant.
+    """
+    return _decoded(request.path_params[name].replace("+", " "))
+
+
+def _decoded(text: str) -> str:
+    """``text`` without its percent-encoding; a refusal if it has none that can be read."""
+    if _BAD_ESCAPE.search(text):
+        raise BadRequestError(f"{text[:_SHOWN_MAX]!r} in the path has a % that is not written as %25")
     try:
-        return unquote(value, errors="strict")
+        return unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise RefusedError(412, f"{value[:80]!r} in the path is not UTF-8 text") from None
+        raise BadRequestError(f"{text[:_SHOWN_MAX]!r} in the path is not UTF-8 text") from None
 
 
 def namespace_name(request: Request) -> NamespaceName:
@@ -174,7 +195,7 @@ def namespace_name(request: Request) -> NamespaceName:
 def topic_name(request: Request) -> TopicName:
     """The topic in the path, which also names its domain."""
     domain = "non-persistent" if request.scope["path"].startswith(_NON_PERSISTENT) else "persistent"
-    return TopicName.parse(f"{domain}://{namespace_name(request)}/{part(request, 'topic')}")
+    return TopicName.parse(f"{domain}://{namespace_name(request)}/{_name_part(request, 'topic')}")
 
 
 def existing_topic(request: Request) -> TopicName:
@@ -243,8 +264,21 @@ def existing_cluster(request: Request) -> str:
 
 
 def subscription_name(request: Request) -> str:
-    """The subscription in the path."""
-    return check_subscription_name(part(request, "subscription"))
+    """The subscription in the path of a topic, where it is encoded twice: Apache Pulsar decodes it twice, the second
+    time with a plus sign as a blank, and its admin clients count on that."""
+    once = part(request, "subscription")
+    if _BAD_ESCAPE.search(once):
+        twice = quote(quote(once[:_SHOWN_MAX], safe=""), safe="")
+        raise BadRequestError(
+            f"{once[:_SHOWN_MAX]!r} in the path has a % that is encoded once only; in the path of a topic the name of "
+            f"a subscription is encoded twice: {twice}"
+        )
+    return check_subscription_name(_decoded(once.replace("+", " ")))
+
+
+def subscription_of_namespace(request: Request) -> str:
+    """The subscription in the path of a namespace, where it is encoded once."""
+    return check_subscription_name(_name_part(request, "subscription"))
 
 
 def number(request: Request, name: str) -> int:

@@ -39,9 +39,9 @@ from broker_core.server.admin.requests import (
     flag,
     missing_subscription,
     number,
-    part,
     plain_subscription,
     subscription_name,
+    subscription_of_namespace,
     topic_name,
     used_topics,
     used_topics_of_namespace,
@@ -214,7 +214,7 @@ async def expire_to_position(request: Request) -> Response:
 
 async def clear_namespace(request: Request) -> Response:
     """Pass over the whole backlog of every subscription, or of the one in the path, of all topics of a namespace."""
-    name = part(request, "subscription") if "subscription" in request.path_params else None
+    name = subscription_of_namespace(request) if "subscription" in request.path_params else None
     outcomes: list[Outcome] = []
     async for topic in used_topics_of_namespace(request):
         wanted = [each for each in topic.subscriptions.values() if name in (None, each.name)]
@@ -225,7 +225,7 @@ async def clear_namespace(request: Request) -> Response:
 
 async def unsubscribe_namespace(request: Request) -> Response:
     """Delete the subscription from all topics of a namespace that have it; refused while one of them has consumers."""
-    name = subscription_name(request)
+    name = subscription_of_namespace(request)
     async for topic in used_topics_of_namespace(request):
         _refuse_with_consumers_of(topic, name)
     async for topic in used_topics_of_namespace(request):
