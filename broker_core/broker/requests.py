@@ -162,7 +162,7 @@ class SubscribeRequest:
     """What a new consumer asks for.
 
     ``start`` is the entry to begin at; it only means something for a non-durable subscription. ``rollback_s`` goes
-    before it: begin with what was published in the last so many seconds (0: not asked for). ``epoch`` is that of the
+    before it: begin with what was stored in the last so many seconds (0: not asked for). ``epoch`` is that of the
     client (semantics 2.3.5.3), -1 if it has none.
     """
 

@@ -22,8 +22,8 @@ from broker_core.broker.dispatch.key_shared.key_stats import DrainingHashStats, 
 from broker_core.broker.dispatch.key_shared.selector import HashRange
 from broker_core.broker.limits.backlog_quota import (
     backlog_bytes,
-    first_publish_ms,
-    oldest_publish_ms,
+    first_stored_ms,
+    oldest_stored_ms,
     slowest_subscription,
 )
 from broker_core.broker.policies.policy_values import Quotas
@@ -315,7 +315,7 @@ def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
     for name, subscription in list(topic.subscriptions.items()):
         subscriptions[name] = yield from _subscription_stats(subscription)
         yield
-    slowest, oldest_ms = slowest_subscription(topic), oldest_publish_ms(topic)
+    slowest, oldest_ms = slowest_subscription(topic), oldest_stored_ms(topic)
     return TopicStats(
         **traffic_fields(topic.traffic_in, topic.traffic_out),
         storage_size=topic.log.size_bytes,
@@ -341,7 +341,7 @@ def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
 def with_earliest_times(topic: Topic, stats: TopicStats) -> TopicStats:
     """``stats`` with when the first message of each backlog was published, for which a message of each is read."""
     earliest = {
-        name: -1 if (found := first_publish_ms(topic.log, each.cursor)) is None else found
+        name: -1 if (found := first_stored_ms(topic.log, each.cursor)) is None else found
         for name, each in topic.subscriptions.items()
     }
     subscriptions = {

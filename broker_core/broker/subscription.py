@@ -315,9 +315,9 @@ class Subscription:
         partly_acked = {position: bits} if bits else {}
         self.reset(before_position(self._log, position), partly_acked, on_done)
 
-    def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None:
-        """Stand right before the first entry published at or after that time."""
-        self.reset(before_time(self._log, publish_time_ms), {}, on_done)
+    def seek_to_time(self, time_ms: int, on_done: OnDone) -> None:
+        """Stand right before the first entry stored at or after that time."""
+        self.reset(before_time(self._log, time_ms), {}, on_done)
 
     def reset(self, mark_delete: Position, partly_acked: Mapping[Position, int], on_done: OnDone) -> None:
         """Disconnect all consumers and stand right after ``mark_delete`` (semantics 1.4.6)."""

@@ -154,6 +154,12 @@ def published_ms(body: BytesLike) -> int:
     return read_metadata(body).publish_time
 
 
+def stored_ms(entry: EntryRef) -> int:
+    """The time by which a broker tells how old ``entry`` is: its own where it stores that with each entry and tells it,
+    else that of the producer, which it then has to believe; errors as ``read_metadata``."""
+    return entry.broker_timestamp if entry.broker_timestamp >= 0 else published_ms(entry.body)
+
+
 def messages_of(body: bytes | memoryview) -> int:
     """How many messages an entry says that it holds, at least one; 1 if its metadata cannot be read: a count must not
     stop at an entry, and decoding that tells what is wrong with it."""

@@ -17,7 +17,7 @@ from broker_core.base.clock import BlockingClock, SystemClock
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.client.admin import AdminApi
-from broker_core.wire.entry import EntryRef, published_ms
+from broker_core.wire.entry import EntryRef, stored_ms
 from pulsarish_spark.connecting.admin import open_admin
 from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.connecting.side_by_side import side_by_side
@@ -40,10 +40,11 @@ class Patience(NamedTuple):
     why: str = ""
 
     def left_s(self, entry: EntryRef, now_ms: int) -> float | None:
-        """How long ``entry`` is still kept, by the clocks of this machine and the producer; 0: it may go any moment."""
+        """How long ``entry`` is still kept, by the clock of this machine and the time from which its broker counts; 0:
+        it may go any moment."""
         if self.limit_s is None:
             return None
-        age_s = (now_ms - published_ms(entry.body)) / 1000
+        age_s = (now_ms - stored_ms(entry)) / 1000
         return max(0.0, self.limit_s - age_s)
 
 

@@ -10,7 +10,7 @@ from broker_core.base.steps import drained
 from broker_core.broker.limits.age_clock import AgeClock
 from broker_core.broker.policies.policy_values import BacklogQuota, Policies, Retention
 from broker_core.testing.virtual_timers import VirtualTimers
-from tests.broker.test_expiry import EXPIRY_MS, MINUTE_MS, NAME, QUOTA_MS, backlog, ledgers_left, publish_at, wait
+from tests.broker.test_expiry import EXPIRY_MS, MINUTE_MS, NAME, QUOTA_MS, backlog, ledgers_left, wait
 from tests.broker.world import EARLIEST, World, ack_through
 
 YEARS_MS = 70 * 365 * 24 * 3600 * 1000
@@ -68,7 +68,7 @@ def test_a_clock_that_jumps_70_years_expires_no_message() -> None:
     """7.2: the time to live counts from the time before the jump; what grows old meanwhile expires as ever."""
     world = World(ttl_duration_default_in_seconds=600)
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, world.clock.now_ms(), world.clock.now_ms() + 30 * MINUTE_MS)
+    world.publish_at(world.clock.now_ms(), world.clock.now_ms() + 30 * MINUTE_MS)
     world.clock.step_wall_clock(YEARS_MS)
     wait(world, EXPIRY_MS)
     assert backlog(world) == 2
@@ -81,7 +81,7 @@ def test_a_clock_that_jumps_70_years_deletes_no_ledger_and_no_subscription() -> 
     world = World(subscription_expiration_time_minutes=60)
     consumer, _ = world.subscribe()
     drained(world.broker.set_topic_policies(NAME, Policies(retention_policies=Retention(10, -1))))
-    ack_through(consumer, publish_at(world, *[world.clock.now_ms()] * 25)[-1])
+    ack_through(consumer, world.publish_at(*[world.clock.now_ms()] * 25)[-1])
     consumer.close()
     kept = ledgers_left(world)
     world.clock.step_wall_clock(YEARS_MS)
@@ -96,7 +96,7 @@ def test_a_clock_that_jumps_70_years_evicts_no_backlog() -> None:
     """7.3: the age of a backlog counts from the time before the jump, for eviction and for refusing producers."""
     world = World()
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, world.clock.now_ms())
+    world.publish_at(world.clock.now_ms())
     quota = BacklogQuota(-1, 3600, "consumer_backlog_eviction")
     drained(world.broker.set_topic_policies(NAME, Policies(backlog_quota_map={"message_age": quota})))
     world.clock.step_wall_clock(YEARS_MS)
@@ -108,7 +108,7 @@ def test_a_broker_that_starts_accepts_the_time_it_finds() -> None:
     """A restart is how an operator says that the new time is right: what was old by it expires."""
     world = World(ttl_duration_default_in_seconds=600)
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, world.clock.now_ms())
+    world.publish_at(world.clock.now_ms())
     world.clock.step_wall_clock(YEARS_MS)
     wait(world, EXPIRY_MS)
     assert backlog(world) == 1

@@ -11,8 +11,7 @@ import pytest
 from broker_core.base.errors import PersistenceServerError, ServerError
 from broker_core.base.positions import Position
 from broker_core.broker import AckId, AckKind, SubscriptionType, subscription_stats, topic_stats
-from broker_core.wire.heads import SendHead
-from tests.broker.world import EXCLUSIVE, SHARED, TOPIC, World, ack, body
+from tests.broker.world import EXCLUSIVE, SHARED, TOPIC, World, ack
 
 
 def damaged(world: World, entry: int = 2) -> list[Position]:
@@ -189,10 +188,7 @@ def test_expiry_passes_over_nothing_that_the_disk_refuses_to_read() -> None:
     """7.2, I7.2: it may not be too old, though what comes after it is."""
     world = World(managed_ledger_cache_size_mbytes=0)
     world.subscribe()[0].close()
-    producer, _ = world.produce()
-    for number, time_ms in enumerate((5, 500, 5)):
-        producer.send(SendHead(0, number), body(publish_time_ms=time_ms))
-    world.settle()
+    world.publish_at(5, 500, 5)
     subscription = world.subscription()
     for operation in (1, 2, 2):  # the first entry is read alone, the one behind it neither with others nor alone
         world.disk.fail(operation, kinds=("read",))
@@ -211,7 +207,8 @@ def test_an_expiry_that_the_disk_ends_is_told_as_ended(caplog: pytest.LogCapture
         world.disk.fail(operation, kinds=("read",))
     answers: list[ServerError | None] = []
     with caplog.at_level(logging.ERROR):
-        world.subscription().expiry.pass_older(100, at_once=True, on_done=answers.append)
+        soon_ms = world.clock.now_ms() + 1
+        world.subscription().expiry.pass_older(soon_ms, at_once=True, on_done=answers.append)
         assert answers == []
         world.settle()
     (answer,) = answers
@@ -220,7 +217,7 @@ def test_an_expiry_that_the_disk_ends_is_told_as_ended(caplog: pytest.LogCapture
     assert f"expiry stopped subscription={TOPIC}/s position={positions[1]}" in caplog.text
     world.crash(policy="none")
     assert world.subscription().backlog_entries() == 3
-    world.subscription().expiry.pass_older(100, on_done=answers.append)
+    world.subscription().expiry.pass_older(soon_ms, on_done=answers.append)
     world.settle()
     assert (answers[1:], world.subscription().backlog_entries()) == ([None], 0)
 
@@ -250,7 +247,7 @@ def test_time_and_last_message_step_over_damage() -> None:
     positions = damaged(world, 5)
     consumer, _ = world.subscribe()
     assert consumer.last_message_id()[:2] == (positions[5], 0)
-    consumer.seek_to_time(2, lambda _error: None)
+    consumer.seek_to_time(world.clock.now_ms() + 1, lambda _error: None)
     assert world.subscription().cursor.mark_delete == positions[4]
 
 
@@ -287,7 +284,8 @@ def test_a_lost_ledger_is_not_looked_at_entry_by_entry() -> None:
     world.crash()
     topic = world.topic()
     before = world.disk.operations
-    assert topic_stats(topic).oldest_backlog_message_age_seconds == (world.clock.now_ms() - 1) // 1000
+    world.clock.step_wall_clock(5000)
+    assert topic_stats(topic).oldest_backlog_message_age_seconds == 5
     world.subscription().seek_to_time(1, lambda _error: None)
     assert world.subscription().cursor.first_unacked() == positions[0]
     assert world.disk.operations - before < 500
@@ -297,11 +295,7 @@ def test_a_seek_by_time_finds_what_lies_behind_a_damaged_stretch() -> None:
     """1.4.6, 7.1: a damaged block takes dozens of small entries with it, but not those of its ledger behind it."""
     world = World(managed_ledger_max_entries_per_ledger=100)
     world.subscribe()[0].close()
-    producer, answers = world.produce()
-    for number in range(50):
-        producer.send(SendHead(0, number), body(publish_time_ms=number))
-    world.settle()
-    positions = [position for _, position in answers.receipts]
+    positions = world.publish_at(*range(50))
     world.restart()
     path = f"/data/ledgers/{positions[0].ledger}.log"
     places = [found.start() for found in re.finditer(b"p\x10\x00", world.disk.contents(path))]

@@ -22,23 +22,14 @@ from broker_core.base.steps import drained
 from broker_core.broker import ProducerRequest
 from broker_core.broker.cursors import expiry
 from broker_core.broker.policies.policy_values import BacklogQuota, Policies, Retention
+from broker_core.broker.stats import topic_stats
 from broker_core.wire.heads import SendHead
-from tests.broker.world import EARLIEST, EXCLUSIVE, SHARED, TOPIC, Answers, World, ack, ack_through, body
+from tests.broker.world import EARLIEST, EXCLUSIVE, SHARED, TOPIC, YEAR_MS, Answers, World, ack, ack_through, body
 
 NAME = TopicName.parse(TOPIC)
 MINUTE_MS = 60_000
 RETENTION_MS, EXPIRY_MS, QUOTA_MS = 2 * MINUTE_MS, 5 * MINUTE_MS, MINUTE_MS
 MIB = 1024 * 1024
-
-
-def publish_at(world: World, *times_ms: int, size: int = 1) -> list[Position]:
-    """Entries with these publish times."""
-    producer, answers = world.produce()
-    for number, time_ms in enumerate(times_ms):
-        producer.send(SendHead(0, number), body("x" * size, publish_time_ms=time_ms))
-    world.settle()
-    producer.close()
-    return [position for _, position in answers.receipts]
 
 
 def wait(world: World, milliseconds: int) -> None:
@@ -64,22 +55,62 @@ def set_quota(world: World, policy: str, *, limit_bytes: int = -1, limit_s: int 
 
 
 def test_expired_messages_count_as_acknowledged() -> None:
-    """7.2 (I7.2): every five minutes mark-delete moves over what was published longer than the TTL ago."""
+    """7.2 (I7.2): every five minutes mark-delete moves over what was stored longer than the TTL ago."""
     world = World(ttl_duration_default_in_seconds=60)
     world.topic().create_subscription("s", EARLIEST)
     now = world.clock.now_ms()
-    publish_at(world, now, now + 10 * MINUTE_MS)
+    world.publish_at(now, now + 10 * MINUTE_MS)
     wait(world, EXPIRY_MS - 1)
     assert backlog(world) == 2
     wait(world, 1)
     assert backlog(world) == 1
 
 
+def test_a_producer_whose_clock_is_wrong_changes_no_age() -> None:
+    """7.2, 7.3, 7.15: a message of next year lets those behind it expire, and one from two hours ago is not old."""
+    world = World(ttl_duration_default_in_seconds=7200)
+    world.topic().create_subscription("s", EARLIEST)
+    set_quota(world, "producer_exception", limit_s=3600)
+    now_ms = world.clock.now_ms()
+    producer, _ = world.produce()
+    for number, ahead_ms in enumerate((YEAR_MS, -120 * MINUTE_MS, 0)):
+        producer.send(SendHead(0, number), body(publish_time_ms=now_ms + ahead_ms))
+    world.settle()
+    wait(world, 2 * QUOTA_MS)
+    assert not producer.closed
+    assert topic_stats(world.topic()).oldest_backlog_message_age_seconds == 120
+    wait(world, 57 * MINUTE_MS)
+    world.produce()
+    wait(world, 2 * MINUTE_MS)
+    with pytest.raises(ProducerBlockedQuotaException):
+        world.produce()
+    assert backlog(world) == 3
+    world.restart()
+    assert topic_stats(world.topic()).oldest_backlog_message_age_seconds == 61 * 60
+    wait(world, 60 * MINUTE_MS + EXPIRY_MS)
+    assert backlog(world) == 0
+
+
+def test_eviction_by_age_keeps_what_a_slow_clock_has_stamped() -> None:
+    """7.3: the messages of a producer whose clock is two hours behind are as young as those of any other."""
+    world = World()
+    world.topic().create_subscription("s", EARLIEST)
+    set_quota(world, "consumer_backlog_eviction", limit_s=3600)
+    producer, _ = world.produce()
+    for number in range(3):
+        producer.send(SendHead(0, number), body(publish_time_ms=world.clock.now_ms() - 120 * MINUTE_MS))
+    world.settle()
+    wait(world, 30 * QUOTA_MS)
+    assert backlog(world) == 3
+    wait(world, 31 * QUOTA_MS)
+    assert backlog(world) == 0
+
+
 def test_without_a_ttl_nothing_expires() -> None:
     """7.2: the default is 0, which is off; a topic can switch it off for itself too."""
     world = World()
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, 1, 1)
+    world.publish_at(1, 1)
     wait(world, 3 * EXPIRY_MS)
     assert backlog(world) == 2
     drained(world.broker.set_namespace_policies(NamespaceName("public", "default"), Policies(message_ttl_in_seconds=1)))
@@ -91,12 +122,12 @@ def test_without_a_ttl_nothing_expires() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=30), st.sets(st.integers(0, 29)))
 def test_only_the_prefix_of_expired_messages_goes(ages: list[int], acked: set[int]) -> None:
-    """7.2 (I7.2): whatever the order of publish times, mark-delete never passes an unexpired message that is not
+    """7.2 (I7.2): whatever the order of times, mark-delete never passes an unexpired message that is not
     acknowledged, and stands right before the first such one."""
     world = World(ttl_duration_default_in_seconds=10)
     consumer, _ = world.subscribe(SHARED)
     now = world.clock.now_ms() + EXPIRY_MS
-    positions = publish_at(world, *(now - age * 1000 for age in ages))
+    positions = world.publish_at(*(now - age * 1000 for age in ages))
     ack(consumer, *(positions[i] for i in acked if i < len(positions)))
     wait(world, EXPIRY_MS)
     stays = next((i for i, age in enumerate(ages) if age <= 10 and i not in acked), len(ages))
@@ -109,7 +140,7 @@ def test_a_backlog_of_large_entries_expires_in_slices() -> None:
     """7.2: what one turn reads is bounded in bytes, too: 500 large ones are gigabytes, and seconds for all others."""
     world = World(ttl_duration_default_in_seconds=1)
     subscription = world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, *[1] * 9, size=MIB)
+    world.publish_at(*[1] * 9, size=MIB)
     subscription.expiry.pass_older(2, at_once=True)
     assert (subscription.expiry.running, subscription.expiry.expired.messages) == (True, 4)
     world.settle()
@@ -120,7 +151,7 @@ def test_a_long_backlog_expires_in_slices() -> None:
     """7.2: a slice at a time, so that others have their turn, and all of it in the end."""
     world = World(ttl_duration_default_in_seconds=60, managed_ledger_max_entries_per_ledger=1000)
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, *([1] * 1700))
+    world.publish_at(*([1] * 1700))
     expiry = world.subscription().expiry
     expiry.pass_older(2, at_once=True)
     assert backlog(world) == 1200
@@ -137,7 +168,7 @@ def test_an_expiry_ends_with_its_subscription(monkeypatch: pytest.MonkeyPatch, *
     monkeypatch.setattr(expiry, "_SLICE_ENTRIES", 2)
     world = World()
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, *[1] * 9)
+    world.publish_at(*[1] * 9)
     subscription = world.subscription()
     subscription.expiry.pass_older(2, at_once=True)
     assert (subscription.expiry.running, subscription.expiry.expired.messages) == (True, 2)
@@ -154,7 +185,7 @@ def test_consumers_lose_what_expires_in_their_hands() -> None:
     world = World(ttl_duration_default_in_seconds=60)
     consumer, mailbox = world.subscribe(SHARED)
     late = world.clock.now_ms() + 10 * MINUTE_MS
-    positions = publish_at(world, 1, 1, 1, late)
+    positions = world.publish_at(1, 1, 1, late)
     assert mailbox.take() == positions
     consumer.redeliver([positions[0]])
     wait(world, EXPIRY_MS)
@@ -170,7 +201,7 @@ def test_messages_that_expire_while_they_wait_to_be_sent_again_never_come() -> N
     world = World(ttl_duration_default_in_seconds=60)
     consumer, mailbox = world.subscribe(SHARED, permits=3)
     late = world.clock.now_ms() + 10 * MINUTE_MS
-    positions = publish_at(world, 1, 1, late)
+    positions = world.publish_at(1, 1, late)
     assert mailbox.take() == positions
     consumer.redeliver(None)
     wait(world, EXPIRY_MS)
@@ -183,7 +214,7 @@ def test_consumers_hear_of_an_end_that_expiry_brought() -> None:
     """7.5, 7.2: a terminated topic is over for a subscription when the last message has expired too."""
     world = World(ttl_duration_default_in_seconds=60)
     _, mailbox = world.subscribe(SHARED)
-    publish_at(world, 1, 1)
+    world.publish_at(1, 1)
     world.topic().terminate(lambda _outcome: None)
     world.settle()
     before = mailbox.ends_told
@@ -195,7 +226,7 @@ def test_an_expiry_is_durable() -> None:
     """7.2 (I3.1): after a restart the expired messages stay away."""
     world = World(ttl_duration_default_in_seconds=60)
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, *([1] * 25))
+    world.publish_at(*([1] * 25))
     wait(world, EXPIRY_MS)
     world.restart()
     assert backlog(world) == 0
@@ -288,7 +319,7 @@ def ledgers_left(world: World) -> int:
 def acked_log(world: World, entries: int, size: int) -> None:
     """A log that its only subscription has acknowledged."""
     consumer, _ = world.subscribe(permits=entries)
-    positions = publish_at(world, *([1] * entries), size=size)
+    positions = world.publish_at(*([world.clock.now_ms()] * entries), size=size)
     ack_through(consumer, positions[-1])
     world.settle()
 
@@ -342,7 +373,7 @@ def test_what_is_not_acknowledged_stays_whatever_the_retention() -> None:
     world = World()
     set_policies(world, retention_policies=Retention(1, 1))
     consumer, _ = world.subscribe()
-    positions = publish_at(world, *([1] * 45), size=MIB // 10)
+    positions = world.publish_at(*([world.clock.now_ms()] * 45), size=MIB // 10)
     ack_through(consumer, positions[14])
     wait(world, 10 * MINUTE_MS)
     assert world.topic().log.ledgers()[0].id == positions[14].ledger
@@ -352,7 +383,7 @@ def test_without_a_subscription_the_retention_decides() -> None:
     """7.1: no subscription at all -> retention alone decides; our default keeps what nobody has read, unless a
     retention is set."""
     world = World()
-    publish_at(world, *([1] * 25))
+    world.publish_at(*([world.clock.now_ms()] * 25))
     wait(world, RETENTION_MS)
     assert ledgers_left(world) == 3
     set_policies(world, retention_policies=Retention(10, -1))
@@ -364,7 +395,7 @@ def test_topics_that_nobody_uses_are_looked_after_too() -> None:
     """7.1, 7.2: after a restart nothing is in memory, yet old data goes and old messages expire."""
     world = World(ttl_duration_default_in_seconds=60)
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, *([1] * 25))
+    world.publish_at(*([world.clock.now_ms()] * 25))
     world.restart()
     assert world.broker.registry.loaded_topics() == []
     wait(world, RETENTION_MS)
@@ -378,7 +409,7 @@ def test_topics_that_nobody_uses_are_looked_after_behind_a_crash_too() -> None:
     """7.1, 7.2: it has left their only ledger open, and nobody opens the topic; what is old goes all the same."""
     world = World(ttl_duration_default_in_seconds=60)
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, *([1] * 5))
+    world.publish_at(*([world.clock.now_ms()] * 5))
     world.crash()
     for _ in range(2):
         wait(world, RETENTION_MS)
@@ -426,7 +457,7 @@ def test_retention_takes_a_prefix_that_everybody_has_acknowledged(
     published: list[Position] = []
     for what, number in steps:
         if what == "publish":
-            published += publish_at(world, *([1] * number), size=MIB // 8)
+            published += world.publish_at(*([world.clock.now_ms()] * number), size=MIB // 8)
         elif what == "wait":
             wait(world, number * MINUTE_MS)
         elif what == "crash":
@@ -448,7 +479,7 @@ def test_a_long_run_of_damage_does_not_stop_expiry(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(expiry, "_SLICE_ENTRIES", 2)
     world = World(ttl_duration_default_in_seconds=60)
     world.topic().create_subscription("s", EARLIEST)
-    positions = publish_at(world, *([1] * 8))
+    positions = world.publish_at(*([world.clock.now_ms()] * 8))
     world.restart()
     path = f"/data/ledgers/{positions[0].ledger}.log"
     at = -1
@@ -465,7 +496,7 @@ def test_a_visited_topic_that_somebody_uses_stays() -> None:
     """7.1: only what is idle is let go again."""
     world = World(retention_check_interval_in_seconds=60)
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, *([1] * 25))
+    world.publish_at(*([world.clock.now_ms()] * 25))
     world.restart()
     wait(world, MINUTE_MS)
     _, mailbox = world.subscribe()
@@ -489,9 +520,9 @@ def test_producers_stop_at_a_quota_of_size(policy: str, error: type[Exception]) 
     world = World()
     consumer, mailbox = world.subscribe(EXCLUSIVE)
     set_quota(world, policy, limit_bytes=5000)
-    positions = publish_at(world, *([1] * 2), size=1000)
+    positions = world.publish_at(*([1] * 2), size=1000)
     producer, answers = world.produce()
-    positions += publish_at(world, *([1] * 3), size=1000)
+    positions += world.publish_at(*([1] * 3), size=1000)
     with pytest.raises(error, match="quota"):
         world.produce()
     assert not answers.closed
@@ -516,7 +547,7 @@ def test_producers_stop_at_a_quota_of_age() -> None:
     consumer, _ = world.subscribe(SHARED)
     set_quota(world, "producer_exception", limit_s=60)
     now = world.clock.now_ms()
-    positions = publish_at(world, now, now + 50_000)
+    positions = world.publish_at(now, now + 50_000)
     wait(world, 61_000)
     with pytest.raises(ProducerBlockedQuotaException, match="60 s"):
         world.produce()
@@ -527,7 +558,7 @@ def test_producers_stop_at_a_quota_of_age() -> None:
 def test_a_topic_without_subscription_has_no_backlog() -> None:
     """7.3: so no quota holds its producers up."""
     world = World(backlog_quota_default_limit_bytes=10, backlog_quota_default_limit_second=1)
-    publish_at(world, *([1] * 5), size=1000)
+    world.publish_at(*([1] * 5), size=1000)
     world.produce()
 
 
@@ -538,7 +569,7 @@ def test_eviction_drops_the_oldest_until_the_quota_holds(limit: int, sizes: Sequ
     world = World()
     for name in ("slow", "fast"):
         world.topic().create_subscription(name, EARLIEST)
-    positions = [position for size in sizes for position in publish_at(world, 1, size=size)]
+    positions = [position for size in sizes for position in world.publish_at(1, size=size)]
     fast = world.subscription("fast")
     fast.pass_over(positions[len(positions) // 2])
     ahead = fast.cursor.mark_delete
@@ -559,11 +590,11 @@ def test_eviction_by_age_drops_what_is_too_old() -> None:
     _, mailbox = world.subscribe()
     set_quota(world, "consumer_backlog_eviction", limit_s=60)
     now = world.clock.now_ms()
-    publish_at(world, now, now, now + 30_000)
+    world.publish_at(now, now, now + 30_000)
     producer, answers = world.produce()
     wait(world, 2 * QUOTA_MS)
     assert backlog(world) == 0
-    publish_at(world, world.clock.now_ms())
+    world.publish_at(world.clock.now_ms())
     wait(world, QUOTA_MS)
     assert backlog(world) == 1
     assert not answers.closed
@@ -575,7 +606,7 @@ def test_a_policy_that_is_taken_back_lets_producers_in() -> None:
     """7.3, 1.1.5: at once, without a restart."""
     world = World()
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, *([1] * 5), size=1000)
+    world.publish_at(*([1] * 5), size=1000)
     set_quota(world, "producer_request_hold", limit_bytes=0)
     with pytest.raises(ProducerBlockedQuotaError):
         world.topic().add_producer(ProducerRequest(), Answers())
@@ -588,7 +619,7 @@ def test_a_run_is_over_when_all_of_it_is_durable(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(expiry, "_SLICE_ENTRIES", 2)
     world = World()
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, *([1] * 7))
+    world.publish_at(*([1] * 7))
     told: list[ServerError | None] = []
     assert world.topic().expire(world.subscription(), 1, at_once=True, on_done=told.append)
     while not told:
@@ -605,7 +636,7 @@ def test_a_run_that_ends_with_its_topic_is_told_as_unknown(monkeypatch: pytest.M
     monkeypatch.setattr(expiry, "_SLICE_ENTRIES", 2)
     world = World()
     world.topic().create_subscription("s", EARLIEST)
-    publish_at(world, *([1] * 7))
+    world.publish_at(*([1] * 7))
     told: list[ServerError | None] = []
     assert world.topic().expire(world.subscription(), 1, at_once=True, on_done=told.append)
     world.broker.unload(world.topic().name)

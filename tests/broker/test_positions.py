@@ -12,7 +12,6 @@ from broker_core.base.errors import (
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.broker import SubscriptionType
 from broker_core.broker.subscription import RESUBSCRIBE_S
-from broker_core.wire.heads import SendHead
 from tests.broker.world import (
     EARLIEST,
     EXCLUSIVE,
@@ -23,7 +22,6 @@ from tests.broker.world import (
     ack,
     ack_batch,
     ack_through,
-    body,
 )
 
 Done = list[ServerError | None]
@@ -49,16 +47,12 @@ class TestReaders:
             assert mailbox.positions == expected, start
             reader.close()
 
-    def test_it_begins_with_what_was_published_so_long_ago(self) -> None:
+    def test_it_begins_with_what_was_stored_so_long_ago(self) -> None:
         """1.4.6 By the broker's clock, the border included; whatever entry is named beside it."""
         world = World()
         world.clock.advance(100_000)
         now_ms = world.clock.now_ms()
-        producer, answers = world.produce()
-        for number, age_ms in enumerate((10_000, 5_001, 5_000, 1)):
-            producer.send(SendHead(0, number), body(publish_time_ms=now_ms - age_ms))
-        world.settle()
-        positions = [position for _, position in answers.receipts]
+        positions = world.publish_at(*(now_ms - age_ms for age_ms in (10_000, 5_001, 5_000, 1)))
         for rollback_s, expected in ((60, positions), (5, positions[2:]), (4, positions[3:])):
             reader, mailbox = world.subscribe(
                 subscription="r", durable=False, start=POSITION_EARLIEST, rollback_s=rollback_s
@@ -220,15 +214,11 @@ class TestSeek:
         assert [(d.redelivery_count, d.ack_set) for d in mailbox.deliveries] == [(0, None)] * 4
         assert again.pending.unacked == 8
 
-    def test_by_time_the_first_entry_published_then_or_later(self) -> None:
+    def test_by_time_the_first_entry_stored_then_or_later(self) -> None:
         """1.4.6 Inclusive; before all, between, equal, after all; over ledger borders and empty topics."""
         world = World()
-        producer, answers = world.produce()
         times = [10 * number for number in range(1, 26)]
-        for number, time_ms in enumerate(times):
-            producer.send(SendHead(0, number), body(publish_time_ms=time_ms))
-        world.settle()
-        positions = [position for _, position in answers.receipts]
+        positions = world.publish_at(*times)
         world.topic("empty").create_subscription("s")
         for wanted in [0, 1, 10, 11, 100, 101, 155, 249, 250, 251, 10**15]:
             consumer, _ = world.subscribe()

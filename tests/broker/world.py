@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -62,6 +62,9 @@ TINY = Settings(
 
 TOPIC = "persistent://public/default/t"
 _parsed = cache(TopicName.parse)
+
+
+YEAR_MS: Final = 365 * 86_400_000
 
 
 def body(text: str = "x", *, messages: int = 1, publish_time_ms: int = 1, batch: bool = False) -> bytes:
@@ -222,6 +225,21 @@ class World:
         for number in range(count):
             size = messages if isinstance(messages, int) else messages(number)
             producer.send(SendHead(0, number, size), body(str(number), messages=size, batch=batch))
+        self.settle()
+        producer.close()
+        assert not answers.errors, answers.errors
+        return [position for _, position in answers.receipts]
+
+    def publish_at(self, *times_ms: int, size: int = 1) -> list[Position]:
+        """Entries that are stored at these times by the broker's clock, which is set to and fro for it; wait until they
+        are durable, and return where they are. By the producer's clock they are of another year."""
+        producer, answers = self.produce()
+        for number, time_ms in enumerate(times_ms):
+            ahead_ms = time_ms - self.clock.now_ms()
+            self.clock.step_wall_clock(ahead_ms)
+            published_ms = time_ms + YEAR_MS if number % 2 else max(1, time_ms - YEAR_MS)
+            producer.send(SendHead(0, number), body("x" * size, publish_time_ms=published_ms))
+            self.clock.step_wall_clock(-ahead_ms)
         self.settle()
         producer.close()
         assert not answers.errors, answers.errors

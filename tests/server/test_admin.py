@@ -13,6 +13,7 @@ from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from tests.server.passing_time import later_ms
 
 LATEST = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}
 
@@ -324,14 +325,16 @@ def test_a_subscription_is_deleted_unless_consumers_are_connected(
 
 def test_a_cursor_is_reset_to_times_and_ids(broker: RunningBroker, http: httpx.Client, topic: str, path: str) -> None:
     """1.4.6: inclusive by default, exclusive if asked."""
-    places = publish(broker, topic, 5)
+    places = publish(broker, topic, 3)
+    between_ms = later_ms()
+    places += publish(broker, topic, 2)
     http.put(f"{path}/subscription/s", json="earliest")
 
     def backlog() -> int:
         number: int = http.get(f"{path}/stats").json()["subscriptions"]["s"]["msgBacklog"]
         return number
 
-    assert http.post(f"{path}/subscription/s/resetcursor/1003").status_code == 204
+    assert http.post(f"{path}/subscription/s/resetcursor/{between_ms}").status_code == 204
     assert backlog() == 2
     where = {"ledgerId": places[1][0], "entryId": places[1][1]}
     assert http.post(f"{path}/subscription/s/resetcursor", json=where).status_code == 204
@@ -414,7 +417,7 @@ def test_bad_topic_names_are_refused_with_a_reason(http: httpx.Client, name: str
     """Row 37: no name reaches a path on the disk."""
     for method in ("PUT", "DELETE"):
         answer = http.request(method, f"/admin/v2/persistent/public/default/{name}")
-        assert answer.status_code in (404, 412), answer.text
+        assert answer.status_code == 400 if name == "%ff%fe" else answer.status_code in (404, 412), answer.text
         reason(answer)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -56,12 +58,14 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text for each in caplog.records if "messages expire soon" in (text := each.getMessage())]
 
 
-def send_old(cell: Broker, topic: str, count: int, age_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages whose producer published them so long ago, each in an entry of its own."""
+@contextmanager
+def ahead(monkeypatch: pytest.MonkeyPatch, by_s: int) -> Iterator[None]:
+    """The clock of this process is so far ahead: to a query what it reads is older, to a broker what it sends is of
+    later."""
     real = SystemClock.now_ms
     with monkeypatch.context() as patched:
-        patched.setattr(SystemClock, "now_ms", lambda clock: real(clock) - age_s * 1000)
-        cell.send_one_by_one(topic, numbers(0, count))
+        patched.setattr(SystemClock, "now_ms", lambda clock: real(clock) + by_s * 1000)
+        yield
 
 
 def test_a_stream_is_told_before_its_position_is_passed(
@@ -72,8 +76,8 @@ def test_a_stream_is_told_before_its_position_is_passed(
     in_force(cell, topic, "messageTTL", 10 * DAY_S, Patience(10 * DAY_S, "the time to live"))
     query = start(topic=topic, subscriptionName="s", maxOffsetsPerTrigger=2, **{"admin.url": cell.http_url})
     assert query.trigger() is None or query.drain() == []
-    send_old(cell, topic, 8, 9 * DAY_S, monkeypatch)
-    with caplog.at_level(logging.WARNING):
+    cell.send_one_by_one(topic, numbers(0, 8))
+    with caplog.at_level(logging.WARNING), ahead(monkeypatch, 9 * DAY_S):
         assert query.drain() == list(range(8))
     (warning,) = warnings(caplog)
     assert "the time to live passes the position" in warning
@@ -169,9 +173,9 @@ def test_a_trigger_does_not_wait_for_the_admin_rest(
         return Patience(10 * DAY_S, "the time to live")
 
     monkeypatch.setattr(patience, "patience_of", late)
-    send_old(cell, topic, 8, 9 * DAY_S, monkeypatch)
+    cell.send_one_by_one(topic, numbers(0, 8))
     query = start(topic=topic, subscriptionName="s", maxOffsetsPerTrigger=2, **{"admin.url": cell.http_url})
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING), ahead(monkeypatch, 9 * DAY_S):
         assert query.trigger() == [0, 1]
         assert query.trigger() == [2, 3]
         assert query.trigger() == [4, 5]

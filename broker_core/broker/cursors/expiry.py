@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Expiry``: passes a subscription over the messages at the head of its backlog that are too old.
 
-An entry is too old when its producer published it before a given time. Publish times come from the clocks of clients,
-so they may go back and forth; only the unbroken run of old entries from the head on is passed over, and every one of
-them is looked at, never an unexpired one jumped over (semantics 7.2, I7.2). An entry that is damaged counts as the one
-after it; where the disk refuses to read, a run ends, which is told: to the log, and to who asked for it. The look takes
-turns with everything else the broker does: slices of ``_SLICE_ENTRIES`` and ``_SLICE_BYTES``.
+An entry is too old when the broker stored it before a given time; the publish time, which a client's clock made, counts
+for nothing. The broker's clock may have been set back, so its times may go back and forth too; only the unbroken run of
+old entries from the head on is passed over, and every one of them is looked at, never an unexpired one jumped over
+(semantics 7.2, I7.2). An entry that is damaged counts as the one after it; where the disk refuses to read, a run ends,
+which is told: to the log, and to who asked for it. The look takes turns with everything else the broker does: slices of
+``_SLICE_ENTRIES`` and ``_SLICE_BYTES``.
 Source: Pulsar docs, "Message retention and expiry - TTL".
 """
 
@@ -15,14 +16,13 @@ import logging
 from typing import Final, NamedTuple, Protocol
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
-from broker_core.base.errors import PersistenceServerError, ProtocolError, ServerError, ServiceNotReadyError
+from broker_core.base.errors import PersistenceServerError, ServerError, ServiceNotReadyError
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import OnDone
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.rates import Traffic
-from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
+from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
-from broker_core.wire.entry import published_ms
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Expiry:
         return self._turn is not None
 
     def pass_older(self, before_ms: int, *, at_once: bool = False, on_done: OnDone | None = None) -> bool:
-        """Pass over what was published before ``before_ms``; false if a run is under way already.
+        """Pass over what was stored before ``before_ms``; false if a run is under way already.
 
         With ``at_once`` the first slice is done when this returns, which is all of a short backlog. ``on_done`` hears
         when all of the run is durable, or that it was given up, or ended where the disk refused to read.
@@ -163,18 +163,10 @@ class Expiry:
             for entry in entries:
                 if self._subscription.cursor.is_acked(entry.position):
                     continue
-                if publish_time_ms(entry) >= self._before_ms:
+                if entry.broker_timestamp >= self._before_ms:
                     return _Look(old_through, start)
                 old_through = entry.position
             looked += len(entries)
             left_bytes -= sum([len(entry.body) for entry in entries])
             start = self._log.next_valid(entries[-1].position)
         return _Look(old_through, start, (looked >= _SLICE_ENTRIES or left_bytes <= 0) and start <= last)
-
-
-def publish_time_ms(entry: StoredEntry) -> int:
-    """When the producer says that it published the entry; the broker's time of storing it if that cannot be read."""
-    try:
-        return published_ms(entry.body)
-    except ProtocolError:
-        return entry.broker_timestamp

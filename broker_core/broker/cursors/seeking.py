@@ -11,7 +11,6 @@ from itertools import accumulate
 
 from broker_core.base.positions import POSITION_LATEST, Position
 from broker_core.broker.cursors.cursor import Cursor
-from broker_core.broker.cursors.expiry import publish_time_ms
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 
@@ -26,14 +25,14 @@ def before_position(log: TopicLog, position: Position) -> Position:
     return last if position > last else log.previous(position)
 
 
-def before_time(log: TopicLog, publish_time_ms: int) -> Position:
-    """Right before the first entry published at or after ``publish_time_ms``; after the last one if there is none.
+def before_time(log: TopicLog, time_ms: int) -> Position:
+    """Right before the first entry that was stored at or after ``time_ms``; after the last one if there is none.
 
-    Found by halving, so it reads few entries. Clocks of producers differ; where publish times go back and forth the
-    answer is one of the places where they pass the wanted time, as in Pulsar.
+    By the broker's clock, as on an Apache Pulsar that stores its time with each entry. Found by halving, so few entries
+    are read; where that clock was set back the answer is one of the places where the times pass the wanted one.
     """
     places = Places(log)
-    number = bisect_left(range(places.count), publish_time_ms, key=places.publish_time_ms)
+    number = bisect_left(range(places.count), time_ms, key=places.stored_ms)
     if number == places.count:
         return log.readable_end
     return log.previous(places.position(number))
@@ -88,7 +87,7 @@ class Places:
         before = self._ends[place - 1] if place else 0
         return Position(self._ledgers[place], number - before)
 
-    def publish_time_ms(self, number: int) -> int:
-        """When the first readable entry from ``number`` on was published; a damaged entry counts as its successor."""
+    def stored_ms(self, number: int) -> int:
+        """When the first readable entry from ``number`` on was stored; a damaged entry counts as its successor."""
         entry = first_readable(self._log, self.position(number))
-        return 1 << 63 if entry is None else publish_time_ms(entry)
+        return 1 << 63 if entry is None else entry.broker_timestamp

@@ -51,9 +51,9 @@ class StoredMessages:
         place = min(max(number, 1), places.count)
         return places.position(places.count - place if from_end else place - 1)
 
-    def at_time(self, publish_time_ms: int) -> Position:
-        """The first entry published at or after that time; behind the last one if there is none."""
-        return self._log.next_valid(before_time(self._log, publish_time_ms))
+    def at_time(self, time_ms: int) -> Position:
+        """The first entry stored at or after that time; behind the last one if there is none."""
+        return self._log.next_valid(before_time(self._log, time_ms))
 
     def of_index(self, index: int) -> Position | None:
         """The entry that holds message number ``index`` of the topic, counted from 0 on; None if none does now."""

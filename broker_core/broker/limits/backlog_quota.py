@@ -19,7 +19,6 @@ from broker_core.base.errors import ProducerBlockedQuotaError, ProducerBlockedQu
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker.cursors.cursor import Cursor
-from broker_core.broker.cursors.expiry import publish_time_ms
 from broker_core.broker.cursors.seeking import Places, first_readable
 from broker_core.broker.limits.age_clock import AgeClock
 from broker_core.broker.policies.policy_values import BacklogQuota, Quotas
@@ -56,16 +55,16 @@ def backlog_bytes(topic: QuotaHost) -> int:
     return 0 if slowest is None else topic.log.bytes_between(slowest.cursor.mark_delete, topic.log.readable_end)
 
 
-def oldest_publish_ms(topic: QuotaHost) -> int | None:
-    """When the oldest message was published that a durable subscription has not acknowledged; None without any."""
+def oldest_stored_ms(topic: QuotaHost) -> int | None:
+    """When the broker stored the oldest message that a durable subscription has not acknowledged; None without any."""
     slowest = slowest_subscription(topic)
-    return None if slowest is None else first_publish_ms(topic.log, slowest.cursor)
+    return None if slowest is None else first_stored_ms(topic.log, slowest.cursor)
 
 
-def first_publish_ms(log: TopicLog, cursor: Cursor) -> int | None:
-    """When the first message was published that ``cursor`` has not acknowledged; None if there is none."""
+def first_stored_ms(log: TopicLog, cursor: Cursor) -> int | None:
+    """When the broker stored the first message that ``cursor`` has not acknowledged; None if there is none."""
     entry = first_readable(log, cursor.skip_acked(cursor.first_unacked()))
-    return None if entry is None else publish_time_ms(entry)
+    return None if entry is None else entry.broker_timestamp
 
 
 def refusal_of_producers(topic: QuotaHost) -> ServerError | None:
@@ -104,7 +103,7 @@ def _too_large(topic: QuotaHost, quota: BacklogQuota) -> bool:
 def _too_old(topic: QuotaHost, quota: BacklogQuota) -> bool:
     if quota.limit_s <= 0:
         return False
-    oldest_ms = oldest_publish_ms(topic)
+    oldest_ms = oldest_stored_ms(topic)
     return oldest_ms is not None and oldest_ms + quota.limit_s * 1000 < topic.age_clock.now_ms()
 
 

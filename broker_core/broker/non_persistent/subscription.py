@@ -124,7 +124,7 @@ class NonPersistentSubscription:
         """There is nothing to go back to: at any position the next message that is published is the next one sent."""
         on_done(None)
 
-    def seek_to_time(self, publish_time_ms: int, on_done: OnDone) -> None:
+    def seek_to_time(self, time_ms: int, on_done: OnDone) -> None:
         """There is nothing to go back to, as in ``seek``."""
         on_done(None)
 

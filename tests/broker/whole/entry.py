@@ -13,7 +13,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 class Entry(NamedTuple):
     """``due_ms``: not to be delivered before, 0 if it is not delayed. ``producer`` and ``sequence_id`` are the sender's
-    to fill in."""
+    to fill in. ``stored_ms``: the broker's time, 0 before the entry is stored."""
 
     messages: int = 1
     key: str = "a"
@@ -22,6 +22,7 @@ class Entry(NamedTuple):
     chunk: ChunkPlace | None = None
     producer: str = ""
     sequence_id: int = 0
+    stored_ms: int = 0
 
     @property
     def highest_sequence_id(self) -> int:
@@ -59,4 +60,5 @@ class Entry(NamedTuple):
             chunk,
             metadata.producer_name,
             metadata.sequence_id,
+            stored.broker_timestamp,
         )

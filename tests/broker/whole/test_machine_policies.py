@@ -16,7 +16,7 @@ from tests.broker.whole.entry import Entry
 from tests.broker.whole.machine import WholeBrokerMachine
 from tests.broker.whole.sender import Sender
 from tests.broker.whole.topic_machine import KEYS, PICK
-from tests.broker.world import TINY
+from tests.broker.world import TINY, YEAR_MS
 
 NEVER = 30_000
 """An interval beyond every history: what is done now and then is done by rules here."""
@@ -24,7 +24,7 @@ NEVER = 30_000
 TTLS_S = st.sampled_from([None, 1, 3])
 RETENTIONS = st.sampled_from([None, None, Retention(5, -1), Retention(-1, -1)])
 QUOTAS = st.sampled_from([None, None, "consumer_backlog_eviction", "producer_request_hold", "producer_exception"])
-ENTRY = st.tuples(st.integers(1, 4), st.sampled_from(KEYS), st.sampled_from([0, 0, 500, 1500, 4000]))
+ENTRY = st.tuples(st.integers(1, 4), st.sampled_from(KEYS), st.sampled_from([0, 0, 4000, YEAR_MS, -YEAR_MS]))
 
 
 class PoliciesMachine(WholeBrokerMachine):
@@ -38,9 +38,16 @@ class PoliciesMachine(WholeBrokerMachine):
         super().__init__()
         self.policies = NO_POLICIES
 
+    def learn_new(self) -> None:
+        """7.2: each entry has the broker's time, whatever the clock of its producer says."""
+        known = len(self.log)
+        super().learn_new()
+        for entry in list(self.log.values())[known:]:
+            assert abs(entry.stored_ms - self.world.clock.now_ms()) < YEAR_MS // 2, "not the broker's time"
+
     @rule(entries=st.lists(ENTRY, min_size=1, max_size=6), wait=st.booleans())
     def publish_aged(self, entries: list[tuple[int, str, int]], wait: bool) -> None:
-        """Clocks of producers go back and forth."""
+        """Clocks of producers go back and forth, by a year, and count for nothing."""
         for messages, key, age_ms in entries:
             self.send(Entry(messages, key, published_ms=self.world.clock.now_ms() - age_ms))
         if wait:
@@ -71,7 +78,7 @@ class PoliciesMachine(WholeBrokerMachine):
             for model in self.models.values():
                 expired = None
                 for position in model.unacked():
-                    if self.log[position].published_ms >= before_ms:
+                    if self.log[position].stored_ms >= before_ms:
                         break
                     expired = position
                 if expired is not None:

@@ -106,7 +106,7 @@ class TopicMachine(RuleBasedStateMachine):
         last = next(reversed(self.log), None)
         for position, entry in stored_entries(self._watched.log, last).items():
             assert last is None or position > last, "ids rise (I1.1)"
-            senders[entry.producer].stored(position, entry)
+            senders[entry.producer].stored(position, entry._replace(stored_ms=0))
             self.log[position] = entry
             for model in self.models.values():
                 model.learn(position, entry.messages)
