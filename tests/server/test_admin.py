@@ -2,6 +2,8 @@
 """The admin REST: Pulsar's paths, JSON and status codes, and that nothing a client sends becomes a 500."""
 
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
@@ -382,6 +384,23 @@ def test_a_request_from_a_page_of_another_site_is_refused(
     answer = http.put(path, headers=headers, content="null")
     assert answer.status_code == 403
     reason(answer)
+
+
+@pytest.mark.parametrize("name", ["Origin", "Sec-Fetch-Site", "Host", "Content-Encoding"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_header_that_a_check_relies_on_may_be_there_once(
+    broker: RunningBroker, http: httpx.Client, name: str, swapped: bool
+) -> None:
+    """CSRF: of two the check would go by the first, and another reader of the request by the second."""
+    address = http.base_url.netloc.decode()
+    good = {"Origin": broker.http_url, "Sec-Fetch-Site": "none", "Host": address}
+    values = [good.get(name, "identity"), "http://evil.example"]
+    with closing(HTTPConnection(address, timeout=60)) as connection:
+        connection.putrequest("GET", "/admin/v2/tenants", skip_host=name == "Host")
+        for value in reversed(values) if swapped else values:
+            connection.putheader(name, value)
+        connection.endheaders()
+        assert connection.getresponse().status == 400
 
 
 def test_the_log_names_the_peer_and_not_whom_it_says_it_forwards(tmp_path: Path) -> None:

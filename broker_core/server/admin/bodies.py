@@ -36,8 +36,16 @@ _TRUTHS: Final = {
 
 
 def decoded(content: bytes, kind: Any) -> Any:
-    """``content`` as ``kind``; msgspec.DecodeError or RecursionError if it cannot be read as that."""
-    return converted(_JSON.decode(content), kind)
+    """``content`` as ``kind``; msgspec.DecodeError if it cannot be read as that."""
+    try:
+        content.decode()  # msgspec looks at the bytes of text only, and says where in which text the wrong one is
+    except UnicodeDecodeError as error:
+        wrong = f"byte {error.start} is {content[error.start]:#04x}"
+        raise msgspec.DecodeError(f"JSON is written in UTF-8, and this is not: {wrong}") from error
+    try:
+        return converted(_JSON.decode(content), kind)
+    except RecursionError as error:
+        raise msgspec.DecodeError("the JSON is nested too deeply") from error
 
 
 def converted(value: Any, kind: Any) -> Any:

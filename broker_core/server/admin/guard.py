@@ -4,7 +4,11 @@
 There is no authentication yet, so the port is for this machine only, and "this machine" includes any web page open
 in a browser on it. Two checks keep pages out: the Host must be a name of the loopback address (a page that rebinds
 its own name to 127.0.0.1 keeps that name in Host), and a request that a page of another site caused is refused
-(Origin, Sec-Fetch-Site; every current browser sends one of them with anything that can change something).
+(Origin, Sec-Fetch-Site; every current browser sends one of them with anything that can change something). A header on
+which a check relies may be there once only: of two, another reader of the request may go by the other one.
+
+A query that is no percent-encoded UTF-8 and a body in another encoding are refused here, for all routes: handlers would
+see something else than what was sent.
 
 Topic names may contain an encoded slash. Routes therefore match the path as it was sent, still encoded; handlers
 decode each part.
@@ -13,9 +17,10 @@ decode each part.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,6 +29,12 @@ from broker_core.server.admin.answers import refusal
 
 BODY_BYTES_MAX: Final = 256 * 1024
 """Largest request body. Policies and subscription properties are far smaller."""
+
+
+_ONCE: Final = ("host", "origin", "sec-fetch-site", "content-encoding")
+"""Headers on which a check relies. HTTP's parser refuses a second Host and Content-Length by itself."""
+
+_BAD_ESCAPE: Final = re.compile(b"%(?![0-9A-Fa-f]{2})")
 
 
 class TooLargeError(Exception):
@@ -40,9 +51,9 @@ class Guard:
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
-        problem = _foreign(headers)
+        status, problem = _refused(headers, scope["query_string"])
         if problem:
-            await refusal(403, problem)(scope, receive, send)
+            await refusal(status, problem)(scope, receive, send)
             return
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > BODY_BYTES_MAX:
@@ -64,6 +75,30 @@ def _bounded(receive: Receive) -> Receive:
         return message
 
     return receive_some
+
+
+def _refused(headers: Headers, query: bytes) -> tuple[int, str]:
+    """Status and reason where no handler may see the request; the reason is "" where one may."""
+    for name in _ONCE:
+        if (count := len(headers.getlist(name))) > 1:
+            return 400, f"the request has {count} headers {name.title()!r}; send one"
+    if problem := _foreign(headers):
+        return 403, problem
+    if (encoding := headers.get("content-encoding", "identity")) != "identity":
+        return 415, f"a body in Content-Encoding {encoding[:80]!r} is not read; send it as it is, without this header"
+    return 400, _unreadable(query)
+
+
+def _unreadable(query: bytes) -> str:
+    """Why the query cannot be read, or ""."""
+    shown = query[:80].decode("ascii", "replace")
+    if _BAD_ESCAPE.search(query):
+        return f"the query {shown!r} has a % that is not written as %25"
+    try:
+        unquote_to_bytes(query).decode()
+    except UnicodeDecodeError:
+        return f"the query {shown!r} is not percent-encoded UTF-8 text"
+    return ""
 
 
 def _foreign(headers: Mapping[str, str]) -> str:

@@ -229,7 +229,7 @@ def _value(content: bytes, policy: PolicyPath, name: str) -> object:
     """The body as a value of the policy; 400 if it is of another kind, ``bad_value`` if it is out of bounds."""
     try:
         value = decoded(content, policy.kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise BadRequestError(f"the request body cannot be read: {error}") from error
     if isinstance(value, list):
         return _as_field(policy.field, list(dict.fromkeys(value)))  # in Pulsar it is a set
@@ -369,7 +369,7 @@ def _quota(content: bytes) -> BacklogQuota:
         limits = {"limitSize": size, "limitTime": asked.limit_time}
         given = {name: value for name, value in limits.items() if value is not None}
         return msgspec.convert({**given, "policy": asked.policy}, BacklogQuota)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise BadRequestError(f"the backlog quota cannot be read: {error}") from error
 
 

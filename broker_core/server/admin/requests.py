@@ -312,5 +312,5 @@ async def body(request: Request, kind: type[T], empty: T) -> T:
     try:
         read: T = decoded(content, kind)
         return read
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise BadRequestError(f"the request body cannot be read: {error}") from error
