@@ -168,7 +168,7 @@ class Subscription:
         if lost is not None and not self._host.settings.auto_skip_non_recoverable_data:
             raise PersistenceServerError(
                 f"subscription {self.name!r} of {self._host.name} stands in front of lost entries: {lost.message}",
-                hint="restore the file from a backup, move the subscription on (pulsarish sub seek), or set"
+                hint="restore the file from a backup, move the subscription on (pulsarish sub reset), or set"
                 " autoSkipNonRecoverableData=true",
             )
 

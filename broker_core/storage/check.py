@@ -174,9 +174,11 @@ class _Examination:
         """The names of the files in a folder. A folder that cannot be read is reported as a problem of its own."""
         try:
             return self._disk.list_dir(folder)
+        except FileNotFoundError:
+            self._done(FileReport(folder, "unknown", problems=["is missing, with all files that were in it"]))
         except OSError as e:
             self._done(FileReport(folder, "unknown", problems=[f"cannot be read: {e.strerror or e}"]))
-            return []
+        return []
 
     def _ledgers(self, catalogue: Catalogue) -> None:
         rows = {row.id: row for row in catalogue.ledgers.all()}
@@ -212,7 +214,8 @@ class _Examination:
             header = FileHeader(KIND_CURSORS, number, 0, catalogue.numbers.get(STORE_CREATED), 0)
             copy = self._marks.find(cursor_log_key(number), header.seed)
             path = layout.cursor_log_path(self._directory, number)
-            self._file(path, "cursors", partial(_check_cursor_log, header, copy))
+            lost = "; a broker that starts without it has lost every acknowledgement: restore it from a backup before"
+            self._file(path, "cursors", partial(_check_cursor_log, header, copy), lost=lost)
             self._acknowledged(catalogue, path, header, copy)
 
     def _acknowledged(self, catalogue: Catalogue, path: str, header: FileHeader, copy: Head | None) -> None:
@@ -250,14 +253,15 @@ class _Examination:
         except OSError:
             return 0
 
-    def _file(self, path: str, kind: str, check: _Check) -> None:
+    def _file(self, path: str, kind: str, check: _Check, *, lost: str = "") -> None:
+        """``lost``: what is told besides of a file that is missing."""
         report = FileReport(path, kind)
         try:
             with closing(self._disk.open_read_only(path)) as file:
                 report.size_bytes = file.size()
                 check(file, report)
         except FileNotFoundError:
-            report.problems.append("is missing")
+            report.problems.append(f"is missing{lost}")
         except OSError as e:
             report.problems.append(f"cannot be read: {e.strerror or e}")
         self._done(report)

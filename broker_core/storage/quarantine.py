@@ -68,7 +68,10 @@ class Quarantine:
 
     def note_missing_cursors(self, path: str) -> None:
         """Register that the current cursor log is not there."""
-        what = "is missing; every acknowledgement is lost: what is stored comes again to every subscription"
+        what = (
+            "is missing; every acknowledgement is lost: what is stored comes again to every subscription; one that is "
+            "not to get it again is moved on with: pulsarish sub reset"
+        )
         if self._note(path, DamagedRange(0, 0, 0, -1), what, ""):
             self.report.files_missing.append(path)
 

@@ -373,6 +373,14 @@ def _refuse_foreign(disk: Disk, directory: str) -> None:
         )
 
 
+def _make_folders(disk: Disk, directory: str) -> None:
+    """Make the folders that are not there, that for ledgers last. A folder that has gone is told file by file, as each
+    file that was in it is looked for."""
+    for folder in (layout.quarantine_dir(directory), layout.cursors_dir(directory), layout.ledgers_dir(directory)):
+        if not disk.exists(folder):
+            disk.mkdir(folder)
+
+
 def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> tuple[Catalogue, MarkCopies]:
     """Open ``meta.db``. It is made only while the folder for ledgers does not exist: that comes into being last."""
     ready = disk.exists(layout.ledgers_dir(directory))
@@ -389,14 +397,11 @@ def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> tuple[Catalogue
     if catalogue.compared and not marks_there:
         what = "is missing; whether logs that were open lost their ends cannot be told"
         catalogue.findings.append(Damage(layout.marks_path(directory), 0, 0, what))
-    if ready:
-        return catalogue, marks
     try:
-        catalogue.numbers.set(STORE_CREATED, catalogue.numbers.get(STORE_CREATED) or clock.now_ms())
-        catalogue.flush()
-        disk.mkdir(layout.quarantine_dir(directory))
-        disk.mkdir(layout.cursors_dir(directory))
-        disk.mkdir(layout.ledgers_dir(directory))
+        if not ready:
+            catalogue.numbers.set(STORE_CREATED, catalogue.numbers.get(STORE_CREATED) or clock.now_ms())
+            catalogue.flush()
+        _make_folders(disk, directory)
     except OSError as e:
         catalogue.close(write=False)
         raise disk_failed(e) from e

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.storage import RealDisk, Store, TopicLog, UnreadableEntryError
 from broker_core.storage.catalogue import LEDGER_DELETING
+from broker_core.storage.check import verify_directory
 from tests.storage.entries import entry
 from tests.storage.model import discard, read_all
 
@@ -182,3 +184,31 @@ def test_the_copy_of_its_mark_vouches_for_a_ledger_that_is_being_made(place: Pla
     assert log.entries_count == 5
     assert log.error is not None
     assert place.path(5).exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [
+        ("cursors", ["every acknowledgement is lost"]),
+        ("ledgers", ["entries of ledger"] * 4),
+        ("quarantine", []),
+        ("delayed", []),
+    ],
+)
+def test_a_folder_that_is_missing_is_told_by_what_was_in_it(place: Place, folder: str, told: list[str]) -> None:
+    """Reliability row 7: the broker starts without it, says what is lost, and makes and uses it again."""
+    place.store.close()
+    directory = place.folder / "data"
+    shutil.rmtree(directory / folder, ignore_errors=True)
+    problems = verify_directory(RealDisk(), str(directory)).problems
+    assert len(problems) == (1 + len(told) if told else 0)
+    place.open()
+    damages = place.store.recovery.damages
+    assert len(damages) == len(told)
+    assert all(what in damage.what for what, damage in zip(told, damages, strict=True))
+    log = place.store.open_log(place.store.catalogue.topics.create("new", 1).id)
+    log.append(BODIES[0], 1, lambda error: None)
+    place.store.commits.commit_now()
+    place.store.close()
+    place.open()
+    assert [each.body for each in read_all(place.log("new"))] == BODIES[:1]
