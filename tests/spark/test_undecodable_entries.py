@@ -144,7 +144,7 @@ def test_chunks_before_and_behind_an_entry_become_their_message(
 
 @pytest.mark.parametrize("kind", ["Shared", "Key_Shared"])
 @pytest.mark.parametrize("guarantee", ["commit", "claim"])
-def test_a_query_in_queue_mode_passes_over_what_cannot_be_decoded(
+def test_a_queue_passes_over_what_cannot_be_decoded(
     share: Start, cell: Broker, topic: str, caplog: pytest.LogCaptureFixture, kind: str, guarantee: str
 ) -> None:
     """And acknowledges it: nothing is left on the subscription."""
