@@ -56,8 +56,8 @@ ALLOWED_IO: Final[dict[str, tuple[set[str], str]]] = {
     "broker_core/base/clock.py": ({"time"}, "the time seam: the only place that reads a clock"),
     "broker_core/base/private_files.py": ({"os"}, "the rule of how any file of a data directory is opened"),
     "broker_core/base/runtime.py": (
-        {"os", "pathlib"},
-        "PurePath, which touches no file, and the number of a file that is open already",
+        {"fcntl", "os", "pathlib"},
+        "PurePath, which touches no file, and the number and the lock of a file that is open already",
     ),
     "broker_core/storage/disk.py": (
         {"fcntl", "os", "pathlib"},

@@ -9,6 +9,7 @@ This module only builds names and turns what a file says into values; opening an
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,8 @@ RUNTIME_FILE: Final = "broker.json"
 DATA_LOCK_FILE: Final = "LOCK"
 """Name of the file that a broker keeps locked as long as it has the data directory, which is longer than it can be
 found there. Its text is the process id."""
+
+_PID_BYTES_MAX: Final = 32
 
 ENV_DATA_DIR: Final = "PULSARISH_DATA_DIR"
 ENV_SERVICE_URL: Final = "PULSARISH_SERVICE_URL"
@@ -82,6 +85,22 @@ class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 _DECODER: Final = msgspec.json.Decoder(RuntimeInfo)
 """Made here, for threads that used a struct for the first time together would crash the process."""
+
+
+def is_held(lock: BinaryIO) -> bool:
+    """Whether a broker has the data directory of this open ``DATA_LOCK_FILE``: the lock ends with its process, however
+    that ends. If none has it, the lock is taken for a moment, in which a broker that starts would not get it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(lock, fcntl.LOCK_UN)  # not left to closing: a fork may have the file open, too
+    return False
+
+
+def has_directory(info: RuntimeInfo, lock: BinaryIO) -> bool:
+    """Whether the broker of ``info`` has the data directory of this open ``DATA_LOCK_FILE``."""
+    return lock.read(_PID_BYTES_MAX).strip() == b"%d" % info.pid and is_held(lock)
 
 
 def first_foreign(names: Iterable[str]) -> str | None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def peek(target: Target, topic: str, subscription: str, count: int, output: str | None) -> None:
     """Print the next messages that a subscription has not acknowledged, without taking them."""
     name = TopicName.parse(topic)
-    with target.admin() as admin:
+    with target.admin(name.namespace_name) as admin:
         find_subscription(admin, name, subscription)
         entries = list(_peeked(admin, name, subscription, count))
     _print_entries(target, name, entries, output)
@@ -76,7 +76,7 @@ def examine(target: Target, name: str, origin: str, number: int, output: str | N
     Where there are fewer, it is the last one of the other end.
     """
     topic = TopicName.parse(name)
-    with target.admin() as admin:
+    with target.admin(topic.namespace_name) as admin:
         find_stats(admin, topic)
         entry = admin.examined_entry(topic, origin, number)
     _print_entries(target, topic, [entry], output)

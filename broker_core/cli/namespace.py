@@ -67,8 +67,9 @@ def create(target: Target, name: str, with_tenant: bool, output: Format | None) 
 @target_options
 def delete(target: Target, names: tuple[str, ...], force: bool, yes: bool) -> None:
     """Delete namespaces and what is set for them."""
-    with target.admin() as admin:
-        for name in map(NamespaceName.parse, names):
+    doomed = [NamespaceName.parse(name) for name in names]
+    with target.admin(doomed[0]) as admin:
+        for name in doomed:
             check_namespace(admin, name)
             topics = counted(len(admin.topics(name)), "topic", "topics")
             confirm(f"Delete {name} with {topics}?", yes)

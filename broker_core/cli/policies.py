@@ -79,7 +79,7 @@ def topic_policies(
     """
     topic = TopicName.parse(name)
     changes = _Changes(TOPIC_POLICIES, assignments, removals)
-    with target.admin() as admin:
+    with target.admin(topic.namespace_name) as admin:
         find_stats(admin, topic)
         rows = changes.made(admin, topic, applied=applied)
     print_rows(rows, output, empty=f"nothing is set for {topic}; --applied shows what is in force")
@@ -101,7 +101,7 @@ def namespace_policies(
     """
     namespace = NamespaceName.parse(name)
     changes = _Changes(NAMESPACE_POLICIES, assignments, removals)
-    with target.admin() as admin:
+    with target.admin(namespace) as admin:
         check_namespace(admin, namespace)
         rows = changes.made(admin, namespace)
     print_rows(rows, output, empty=f"nothing is set for {namespace}; pulsarish config shows the broker's settings")

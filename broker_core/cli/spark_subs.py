@@ -128,7 +128,7 @@ def clean(
     gone, and what was deleted meanwhile is lost to it. A query was used when it was made and when it last acknowledged
     something or asked for messages, which brokers forget when they load a topic anew.
     """
-    with target.admin() as admin:
+    with target.admin(spark_namespace(topic, namespace)) as admin:
         found = list(find_spark_subscriptions(admin, topic, namespace, everywhere=everywhere))
         chosen = [each for each in found if _is_left(each, unused_s)]
         for each in chosen:
@@ -160,6 +160,13 @@ def find_spark_subscriptions(
                 continue
             with suppress(TopicNotFoundError):  # It was deleted meanwhile.
                 yield from _of_topic(found, admin.topic_stats(found, partitions))
+
+
+def spark_namespace(topic: str | None, namespace: str | None) -> NamespaceName | None:
+    """The namespace of the one place, as far as one is named."""
+    if topic is not None:
+        return TopicName.parse(topic).namespace_name
+    return None if namespace is None else NamespaceName.parse(namespace)
 
 
 def _all_namespaces(admin: AdminApi) -> Iterator[NamespaceName]:

@@ -19,7 +19,7 @@ from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import MessageId
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import Format, Row, entries, format_option, on_terminal, print_rows, say
-from broker_core.cli.spark_subs import find_spark_subscriptions, place_options
+from broker_core.cli.spark_subs import find_spark_subscriptions, place_options, spark_namespace
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import confirm, find_stats, shortest, yes_option
 from broker_core.cli.whole_numbers import WholeNumber
@@ -52,14 +52,14 @@ def list_subscriptions(
 ) -> None:
     """List the subscriptions of TOPIC with their backlog."""
     if spark:
-        with target.admin() as admin:
+        with target.admin(spark_namespace(topic, namespace)) as admin:
             made = list(find_spark_subscriptions(admin, topic, namespace, everywhere=everywhere))
         print_rows([each.row() for each in made], output, empty="no subscriptions that the Spark source made")
         return
     if topic is None or namespace is not None or everywhere:
         raise UsageError("a list of all subscriptions is of one topic", hint="name the topic, or add --spark")
     name = TopicName.parse(topic)
-    with target.admin() as admin:
+    with target.admin(name.namespace_name) as admin:
         found = find_stats(admin, name).get("subscriptions") or {}
     rows = [_row(subscription, found[subscription]) for subscription in sorted(found)]
     print_rows(rows, output, empty=f"no subscriptions on {name}; make one with: pulsarish consume {topic} -s NAME")
@@ -72,8 +72,9 @@ def list_subscriptions(
 @target_options
 def stats(target: Target, topic: str, subscription: str, output: Format | None) -> None:
     """Print the statistics of one subscription: on a terminal the main ones, else Pulsar's whole object."""
-    with target.admin() as admin:
-        found = find_subscription(admin, TopicName.parse(topic), subscription)
+    name = TopicName.parse(topic)
+    with target.admin(name.namespace_name) as admin:
+        found = find_subscription(admin, name, subscription)
     if (output or ("table" if on_terminal() else "jsonl")) == "table":
         print_rows([_row(subscription, found)], "table")
     else:
@@ -89,7 +90,7 @@ def stats(target: Target, topic: str, subscription: str, output: Format | None) 
 def delete(target: Target, topic: str, subscription: str, force: bool, yes: bool) -> None:
     """Delete a subscription: its position is lost, messages that no other one needs may be removed."""
     name = TopicName.parse(topic)
-    with target.admin() as admin:
+    with target.admin(name.namespace_name) as admin:
         backlog = find_subscription(admin, name, subscription).get("msgBacklog", 0)
         confirm(f'Delete subscription "{subscription}" of {name} with a backlog of {entries(backlog)}?', yes)
         admin.delete_subscription(name, subscription, force=force)
@@ -114,7 +115,7 @@ def create(target: Target, topic: str, subscription: str, start: str) -> None:
     where = start if start in ("earliest", "latest") else _message_id("--from", start, "earliest, latest, or ")
     if isinstance(where, MessageId):
         _refuse_foreign(where, name)
-    with target.admin() as admin:
+    with target.admin(name.namespace_name) as admin:
         find_stats(admin, name)
         admin.create_subscription(name, subscription, where)
     say(f'created subscription "{subscription}" of {name}')
@@ -245,7 +246,7 @@ def _moving(
 ) -> Iterator[tuple[AdminApi, TopicName]]:
     """Ask before a subscription is moved, then give what moves it; SubscriptionNotFoundError if there is none."""
     name = TopicName.parse(topic)
-    with target.admin() as admin:
+    with target.admin(name.namespace_name) as admin:
         backlog = find_subscription(admin, name, subscription).get("msgBacklog", 0)
         confirm(f'Subscription "{subscription}" of {name}: {what} of {entries(backlog)}?', yes)
         yield admin, name

@@ -8,11 +8,13 @@ the environment adds nothing to it, and an address that is empty is an error.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -23,12 +25,13 @@ from broker_core.base.errors import ConfigError, ConnectionLostError
 from broker_core.cli.seconds import SPAN_MIN_S, Seconds
 
 if TYPE_CHECKING:
+    from broker_core.base.names import NamespaceName
     from broker_core.base.runtime import RuntimeInfo
     from broker_core.client import Client
     from broker_core.client.admin import AdminApi
 
 HTTP_PORT_DEFAULT: Final = 8080
-"""Where Pulsar serves its admin REST; the binary protocol has no way to ask."""
+"""Where Pulsar serves its admin REST; the binary protocol has no way to ask, so the one found there is checked."""
 
 SECURITY_OPTIONS: Final = {
     "tokenFile": "File with the token that says who you are.",
@@ -50,12 +53,21 @@ HTTPS_PORT_DEFAULT: Final = 8443
 R = TypeVar("R")
 
 
+class Admin(Enum):
+    """How the admin address was found."""
+
+    NAMED = "the user gave it"
+    TOLD = "the broker left it in its data directory, which it has still locked, beside its service URL"
+    GUESSED = "it may be there"
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One broker: both its addresses, how long to wait for an answer, who asks."""
 
     service_url: str
     http_url: str
+    admin_is: Admin
     timeout_s: float
     security: Mapping[str, Any]
     """The arguments of a client that say who it is and whom it believes."""
@@ -68,19 +80,32 @@ class Target:
         ConnectionNews().listen()
         return Client(self.service_url, operation_timeout_s=self.timeout_s, **self.security)
 
-    def admin(self) -> AdminApi:
-        """The admin REST of this broker; use it as a context manager."""
+    def admin(self, namespace: NamespaceName | None = None) -> AdminApi:
+        """The admin REST of this broker; use it as a context manager. ``namespace``: what it will be asked about.
+
+        ConnectionLostError if nobody listens at a service URL that the user named, ConfigError if another broker, or
+        nobody knows which one, answers at an admin address that is a guess.
+        """
         from broker_core.client import ClientConfig
         from broker_core.client.admin import AdminApi
 
         config = ClientConfig(service_url=self.service_url, **self.security)
-        return AdminApi(
+        admin = AdminApi(
             self.http_url,
             timeout_s=self.timeout_s,
             authentication=config.identity,
             tls=config.tls,
             given_by="--http-url",
         )
+        if self.admin_is is not Admin.TOLD:
+            from broker_core.cli.one_broker import check_broker
+
+            with contextlib.ExitStack() as if_it_fails:
+                if_it_fails.enter_context(admin)
+                with self.client() as client:
+                    check_broker(client, None if self.admin_is is Admin.NAMED else admin, self.http_url, namespace)
+                if_it_fails.pop_all()
+        return admin
 
 
 def target_options(command: Callable[..., R]) -> Callable[..., R]:
@@ -96,8 +121,8 @@ def target_options(command: Callable[..., R]) -> Callable[..., R]:
     @click.option(
         "--http-url",
         metavar="URL",
-        help="Admin URL. [default: of the broker found, or port 8080 of --url; $PULSARISH_HTTP_URL where neither --url "
-        "nor --data-dir is given]",
+        help="Admin URL. [default: of the broker found, or port 8080 of --url if the same broker answers there; "
+        "$PULSARISH_HTTP_URL where neither --url nor --data-dir is given]",
     )
     @data_dir_option("Talk to the broker that runs on this directory.")
     @click.option(
@@ -182,9 +207,10 @@ def find_target(
         from broker_core.client.credentials.security import Security, security_texts
 
         chosen = Security.of(security_texts(env, security or {})).client_options()
-        return Target(_checked(url), http_url or _http_url_beside(url), timeout_s, chosen)
+        admin_is = Admin.NAMED if http_url else Admin.GUESSED
+        return Target(_checked(url), http_url or _guessed_http_url(url, env), admin_is, timeout_s, chosen)
     info = running_broker(directory_or_default(data_dir, env))
-    return Target(info.service_url, http_url or info.http_url, timeout_s, {})
+    return Target(info.service_url, http_url or info.http_url, Admin.TOLD, timeout_s, {})
 
 
 def directory_or_default(data_dir: Path | None, env: Mapping[str, str]) -> Path:
@@ -195,21 +221,40 @@ def directory_or_default(data_dir: Path | None, env: Mapping[str, str]) -> Path:
 
 
 def running_broker(data_dir: Path) -> RuntimeInfo:
-    """What the broker of ``data_dir`` left there; ConnectionLostError if none runs."""
+    """What the broker of ``data_dir`` left there; ConnectionLostError if none runs.
+
+    A broker that was killed left it too, and another one may have its ports by now: a living one has its lock.
+    """
     from broker_core.base.private_files import private_opener
     from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 
+    why = f"its {RUNTIME_FILE} is missing, damaged or another directory's"
     try:
         with open(data_dir / RUNTIME_FILE, "rb", opener=private_opener) as file:
             info = RuntimeInfo.read(file)
     except OSError:
         info = None
+    if info is not None and not _has(info, data_dir):
+        why = f"its {RUNTIME_FILE} is of process {info.pid}, which does not have it any more"
+        info = None
     if info is None:
         raise ConnectionLostError(
-            f'no broker runs on "{data_dir}": its {RUNTIME_FILE} is missing, damaged or another directory\'s',
+            f'no broker runs on "{data_dir}": {why}',
             hint=f'start one with: pulsarish serve --data-dir "{data_dir}" (or name another broker with --url)',
         )
     return info
+
+
+def _has(info: RuntimeInfo, data_dir: Path) -> bool:
+    """Whether the broker of ``info`` has ``data_dir`` now."""
+    from broker_core.base.private_files import private_opener
+    from broker_core.base.runtime import DATA_LOCK_FILE, has_directory
+
+    try:
+        with open(data_dir / DATA_LOCK_FILE, "rb", opener=private_opener) as lock:
+            return has_directory(info, lock)
+    except OSError:
+        return False
 
 
 def _checked(url: str) -> str:
@@ -219,7 +264,13 @@ def _checked(url: str) -> str:
     return url
 
 
-def _http_url_beside(url: str) -> str:
+def _guessed_http_url(url: str, env: Mapping[str, str]) -> str:
+    """Where the admin REST of the broker at ``url`` may be: what a broker at that address left in the default data
+    directory, else the usual port."""
+    with contextlib.suppress(ConnectionLostError, ConfigError):
+        info = running_broker(directory_or_default(None, env))
+        if info.service_url == url.rstrip("/"):
+            return info.http_url
     parts = urlsplit(url.split(",")[0])
     host = parts.hostname or "127.0.0.1"
     scheme, port = ("https", HTTPS_PORT_DEFAULT) if parts.scheme == "pulsar+ssl" else ("http", HTTP_PORT_DEFAULT)

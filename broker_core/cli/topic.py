@@ -43,7 +43,7 @@ def list_topics(target: Target, namespace: str, output: Format | None) -> None:
     """
     name = NamespaceName.parse(namespace)
     rows = []
-    with target.admin() as admin:
+    with target.admin(name) as admin:
         for topic, partitions in admin.topics(name).items():
             with suppress(TopicNotFoundError):  # It was deleted meanwhile.
                 rows.append(_topic_row(topic, partitions, admin.topic_stats(topic, partitions)))
@@ -65,7 +65,7 @@ def list_topics(target: Target, namespace: str, output: Format | None) -> None:
 def create(target: Target, name: str, partitions: int, output: Format | None) -> None:
     """Create the topic NAME."""
     made = TopicName.parse(name)
-    with target.admin() as admin:
+    with target.admin(made.namespace_name) as admin:
         admin.create_topic(made, partitions)
     print_rows([{"topic": str(made), "partitions": partitions}], output)
 
@@ -78,8 +78,9 @@ def create(target: Target, name: str, partitions: int, output: Format | None) ->
 @target_options
 def delete(target: Target, names: tuple[str, ...], force: bool, yes: bool, dry_run: bool) -> None:
     """Delete topics with all their messages and subscriptions."""
-    with target.admin() as admin:
-        for name in map(TopicName.parse, names):
+    doomed = [TopicName.parse(name) for name in names]
+    with target.admin(doomed[0].namespace_name) as admin:
+        for name in doomed:
             held = find_stats(admin, name)
             # Not how many messages: that counter begins anew whenever the topic is loaded.
             stored = human_bytes(held.get("storageSize", 0))
@@ -101,7 +102,7 @@ def delete(target: Target, names: tuple[str, ...], force: bool, yes: bool, dry_r
 def stats(target: Target, name: str, internal: bool, output: Format | None) -> None:
     """Print the statistics of the topic NAME: on a terminal the main ones, else Pulsar's whole object."""
     parsed = TopicName.parse(name)
-    with target.admin() as admin:
+    with target.admin(parsed.namespace_name) as admin:
         found = find_stats(admin, parsed)
         partitions = admin.partitions(parsed)
         if internal:
@@ -126,7 +127,7 @@ def update_partitions(target: Target, name: str, partitions: int, output: Format
     Subscriptions get the new partitions from their beginning. Keys may move to other partitions.
     """
     grown = TopicName.parse(name)
-    with target.admin() as admin:
+    with target.admin(grown.namespace_name) as admin:
         before = admin.partitions(_existing(admin, grown))
         if not before:
             raise UsageError(f"{grown} has no partitions", hint="create one with: pulsarish topic create NAME -p N")
@@ -141,8 +142,9 @@ def update_partitions(target: Target, name: str, partitions: int, output: Format
 @target_options
 def unload(target: Target, name: str) -> None:
     """Disconnect all clients of the topic NAME, which come back by themselves, and free its memory."""
-    with target.admin() as admin:
-        unloaded = _existing(admin, TopicName.parse(name))
+    parsed = TopicName.parse(name)
+    with target.admin(parsed.namespace_name) as admin:
+        unloaded = _existing(admin, parsed)
         admin.unload(unloaded)
     say(f"unloaded {unloaded}")
 
@@ -154,8 +156,9 @@ def unload(target: Target, name: str) -> None:
 @target_options
 def terminate(target: Target, name: str, yes: bool, output: Format | None) -> None:
     """End the topic NAME for good: nobody can produce to it any more, what is there can still be consumed."""
-    with target.admin() as admin:
-        ended = _existing(admin, TopicName.parse(name))
+    parsed = TopicName.parse(name)
+    with target.admin(parsed.namespace_name) as admin:
+        ended = _existing(admin, parsed)
         confirm(f"End {ended} for good?", yes)
         ends = admin.terminate(ended)
     print_rows([{"topic": str(each), "lastMessageId": str(last)} for each, last in ends.items()], output)
@@ -182,7 +185,7 @@ def delayed(target: Target, name: str, step_s: int, output: Format | None) -> No
     from datetime import UTC, datetime
 
     parsed = TopicName.parse(name)
-    with target.admin() as admin:
+    with target.admin(parsed.namespace_name) as admin:
         partitions = admin.partitions(_existing(admin, parsed))
         due: dict[int, int] = {}
         for each in [parsed.partition(index) for index in range(partitions)] or [parsed]:

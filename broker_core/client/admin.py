@@ -52,7 +52,7 @@ class SeenEntry(NamedTuple):
 
 
 class AdminApi:
-    """An admin port, and those to which it redirects. Not thread-safe. Of its 39 methods all but the last few are one
+    """An admin port, and those to which it redirects. Not thread-safe. Of its 40 methods all but the last few are one
     REST call each, and what they share is a path: objects for each kind of resource would only be longer to write."""
 
     def __init__(
@@ -260,6 +260,15 @@ class AdminApi:
     def health(self) -> None:
         """Return if the broker is well; the errors of the common tree if not."""
         self._call("GET", "/admin/v2/brokers/health")
+
+    def broker_of(self, topic: TopicName, *, tls: bool) -> str:
+        """The service URL of the broker that serves ``topic``, for connections with or without TLS; "": it has none."""
+        path = f"/lookup/v2/topic/{topic.domain}/{_path(topic.tenant, topic.namespace, topic.local)}"
+        answer = self._get(path)
+        if not isinstance(answer, dict):
+            raise RemoteProtocolError(f"{self._url}{path} did not say which broker it is")
+        names = ("brokerUrlTls", "brokerUrlSsl") if tls else ("brokerUrl",)  # Apache Pulsar writes the older name, too.
+        return next((str(answer[name]) for name in names if answer.get(name)), "")
 
     # -- transport
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
-from broker_core.base.errors import PulsarishError, TopicNotFoundError, UsageError
+from broker_core.base.errors import OperationTimeoutError, PulsarishError, TopicNotFoundError, UsageError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.base.suggest import meant_topic
@@ -27,6 +27,7 @@ from broker_core.client.connecting.gathered import gathered, outcomes
 from broker_core.client.connecting.lookup import WRITING_CREATES, topic_missing
 from broker_core.client.connecting.network import Closable, Network
 from broker_core.client.connecting.retrying import retrying
+from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.connecting.subscription_check import is_subscription_there
 from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.consuming.reader import AsyncReader
@@ -74,7 +75,7 @@ class _Sending(Protocol):
 class AsyncClient:
     """A client of the cluster at ``service_url``. Make it while an event loop runs, and use it on that loop only.
 
-    It has 34 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
+    It has 35 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
     applications; the work is done behind it.
     """
 
@@ -101,6 +102,18 @@ class AsyncClient:
             return (await self._network.lookup.service_connection()).server_version
 
         return await self._retried(ask, "ask for the version of the broker")
+
+    async def broker_of(self, topic: str) -> BrokerAddress:
+        """The broker that serves ``topic``, as a lookup names it. Asked once: ConnectionLostError at once where nobody
+        listens at the service URL."""
+        try:
+            async with asyncio.timeout(self.config.operation_timeout_s):
+                return await self._network.lookup.broker_of(TopicName.parse(topic))
+        except TimeoutError as error:
+            waited_s = self.config.operation_timeout_s
+            raise OperationTimeoutError(
+                f"{self.config.service_url} did not say in {waited_s:g} s which broker serves {topic}"
+            ) from error
 
     async def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 if it is not partitioned or does not exist. Creates nothing."""

@@ -3,10 +3,10 @@
 
 Theory of operation. A process that starts a broker holds the lock of ``embedded.lock`` meanwhile, so two starters on
 one directory end with one broker (the broker's own lock on its data would refuse the second anyway).
-``broker.json`` is only a hint: a broker is alive if the file was not copied from elsewhere, its process exists, and its
-port accepts. The ports of the last start are kept in ``embedded.json`` and asked for again, so that clients of a broker
-that was killed find its successor at the same address. It stops by itself when no client has been connected for
-``IDLE_STOP_S``.
+``broker.json`` is only a hint: a broker is alive if the file was not copied from elsewhere, its process exists, its
+directory is locked, and its port accepts. The ports of the last start are kept in ``embedded.json`` and asked for
+again, so that clients of a broker that was killed find its successor at the same address. It stops by itself when no
+client has been connected for ``IDLE_STOP_S``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,15 @@ from urllib.parse import urlsplit
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError
 from broker_core.base.private_files import make_directory, private_opener
-from broker_core.base.runtime import DATA_LOCK_FILE, RUNTIME_FILE, RuntimeInfo, checked_data_dir, first_foreign
+from broker_core.base.runtime import (
+    DATA_LOCK_FILE,
+    RUNTIME_FILE,
+    RuntimeInfo,
+    checked_data_dir,
+    first_foreign,
+    has_directory,
+    is_held,
+)
 from pulsarish_spark.connecting.passing_folders import passing_folder
 
 IDLE_STOP_S: Final = 300
@@ -76,7 +84,10 @@ def find(data_dir: Path) -> RuntimeInfo | None:
             info = RuntimeInfo.read(file)
     except FileNotFoundError:
         return None
-    return info if info is not None and _is_alive(info.pid) and _accepts(info.service_url) else None
+    # After a restart of the machine or container another process may have that number, and another broker that port.
+    if info is None or not _is_alive(info.pid) or not _has(info, data_dir) or not _accepts(info.service_url):
+        return None
+    return info
 
 
 def ensure(data_dir: Path) -> RuntimeInfo:
@@ -227,11 +238,7 @@ def _await_predecessor(data_dir: Path) -> None:
         # Only a living owner's lock is tried: trying takes it for a moment, in which another starter would not get it.
         if not owner.isdigit() or not _is_alive(int(owner)):
             return
-        while find(data_dir) is None and _clock.monotonic() < deadline:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                _unlock(lock)
-                return
+        while find(data_dir) is None and is_held(lock) and _clock.monotonic() < deadline:
             _clock.sleep(_POLL_S)
 
 
@@ -312,6 +319,15 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         pass  # It is another user's.
     return True
+
+
+def _has(info: RuntimeInfo, data_dir: Path) -> bool:
+    """Whether the broker of ``info`` has the lock of ``data_dir``."""
+    try:
+        with open(data_dir / DATA_LOCK_FILE, "rb", opener=private_opener) as lock:
+            return has_directory(info, lock)
+    except FileNotFoundError:
+        return False
 
 
 def _accepts(service_url: str) -> bool:

@@ -24,6 +24,7 @@ from broker_core.base.errors import ConfigError
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.client import Client
 from broker_core.testing.raw_client import RawClient
+from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from pulsarish_spark import embedded_broker, local
 from pulsarish_spark.connecting import embedded
@@ -200,6 +201,17 @@ def test_the_port_of_a_broker_that_was_killed_may_be_another_one_s(data_dir: Pat
     (data_dir / RUNTIME_FILE).write_bytes(stale.encode())
     with socket.create_server(("127.0.0.1", port)):
         assert embedded.find(data_dir) is None
+
+
+def test_process_and_port_of_another_broker_do_not_pass_for_this_one(data_dir: Path, tmp_path: Path) -> None:
+    """In a container that was started again brokers have the numbers and ports of before: only the lock tells them
+    apart."""
+    end(embedded_broker(data_dir).pid, signal.SIGKILL)
+    with RunningBroker(tmp_path / "another") as another:
+        stale = RuntimeInfo(pid=another.pid, service_url=another.service_url, http_url=another.http_url, version="0")
+        (data_dir / RUNTIME_FILE).write_bytes(stale.encode())
+        assert embedded.find(data_dir) is None
+        assert embedded_broker(data_dir).service_url != another.service_url
 
 
 @pytest.mark.parametrize("below", ["", "data"])

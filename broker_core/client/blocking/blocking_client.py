@@ -23,7 +23,7 @@ from broker_core.client.blocking.handles import Consumer, Producer, Reader, Tabl
 from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thread
 from broker_core.client.columnar.entry_counting import Counted, Span
 from broker_core.client.columnar.probes import Bounds, Edges, LastEntry
-from broker_core.client.connecting.service_url import parse_service_url
+from broker_core.client.connecting.service_url import BrokerAddress, parse_service_url
 from broker_core.client.producing.send_window import SendWindow
 from broker_core.client.settings.config import (
     ClientConfig,
@@ -46,7 +46,7 @@ _made: Final[set[AsyncClient]] = set()
 
 
 class Client:
-    """A client of the cluster at ``service_url``. It has 33 methods, those of ``AsyncClient`` for threads that wait."""
+    """A client of the cluster at ``service_url``. It has 34 methods, those of ``AsyncClient`` for threads that wait."""
 
     def __init__(self, service_url: str, **options: Unpack[ClientOptions]) -> None:
         """``options`` are the other fields of ``ClientConfig``. Nothing is connected before it is needed."""
@@ -70,6 +70,11 @@ class Client:
     def server_version(self) -> str:
         """What the broker at the service URL, or the proxy there, calls itself: its product and its version."""
         return self._thread.run(self._client.server_version())
+
+    def broker_of(self, topic: str) -> BrokerAddress:
+        """The broker that serves ``topic``, as a lookup names it. Asked once: ConnectionLostError at once where nobody
+        listens at the service URL."""
+        return self._thread.run(self._client.broker_of(topic))
 
     def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 if it is not partitioned or does not exist. Creates nothing."""
