@@ -17,7 +17,8 @@ import click
 from broker_core.base.errors import OperationTimeoutError, TopicNotFoundError, UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.suggest import meant_topic
-from broker_core.cli.output import on_terminal, say
+from broker_core.cli.interrupts import ends_in_order
+from broker_core.cli.output import counted, on_terminal, say
 from broker_core.cli.printed_messages import message_format_option, message_printer
 from broker_core.cli.seconds import Seconds
 from broker_core.cli.target import Target, target_options
@@ -120,11 +121,15 @@ def consume(
     pulsarish consume 'orders-.*' --topics-pattern -s billing --type shared --dead-letter 3
     pulsarish consume orders -s billing --type key_shared --key-range 0-32767
     """
+    if subscription is not None and sys.__stdout__ is None:
+        raise UsageError(
+            "stdout is closed, and nobody would see what is acknowledged", hint="write > /dev/null to drop messages"
+        )
     choices = _SubscriptionChoices(
         topics_pattern, ack_timeout_s, dead_letter_after, dead_letter_topic, name, priority, key_ranges
     )
     show = message_printer(output)
-    with target.client() as client:
+    with ends_in_order(), target.client() as client:
         # No more than was asked for: what a consumer gives back unseen counts as redelivered.
         prefetch = min(count or _TOGETHER_MAX, _TOGETHER_MAX)
         stream = _open(client, topic, subscription, kind, start, choices, prefetch)
@@ -133,7 +138,7 @@ def consume(
         finally:
             stream.close()
     if on_terminal():
-        say(f"{printed} {'message' if printed == 1 else 'messages'}")
+        say(counted(printed, "message", "messages"))
 
 
 class _Stream(NamedTuple):
@@ -334,16 +339,28 @@ def _available(stream: _Stream, timeout_s: float) -> Message | None:
 
 
 def _print_all(stream: _Stream, arrivals: Iterator[list[Message]], show: Callable[[Message], None]) -> int:
-    """Print messages, then acknowledge them; returns how many. Ctrl-C is the usual way to end it."""
+    """Print messages, then acknowledge them; returns how many. Ctrl-C, or SIGTERM, is the usual way to end it."""
     printed = 0
+    written: list[Message] = []
     try:
         for messages in arrivals:
+            written = []
             for message in messages:
                 show(message)
             sys.stdout.flush()
-            for message in messages:
-                stream.acknowledge(message)
+            written = messages
             printed += len(messages)
+            _acknowledge(stream, messages)
     except KeyboardInterrupt:
+        _acknowledge(stream, written)  # perhaps not for the first time, which changes nothing
         say("")
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            say(f"{counted(printed, 'message', 'messages')} printed before; a subscription gives the next ones again")
+        raise
     return printed
+
+
+def _acknowledge(stream: _Stream, messages: list[Message]) -> None:
+    for message in messages:
+        stream.acknowledge(message)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from broker_core.base import errors
 
@@ -20,7 +21,13 @@ class Exit(IntEnum):
     TIMEOUT = 6
     DAMAGE = 7
     DISK_FAILED = 8
+    HUNG_UP = 129
     INTERRUPTED = 130
+    TERMINATED = 143
+
+
+SIGNALLED: Final = 128
+"""Shells add the number of a signal to it."""
 
 
 MEANINGS: dict[Exit, str] = {
@@ -34,7 +41,9 @@ MEANINGS: dict[Exit, str] = {
     Exit.TIMEOUT: "no answer in time; what was asked may or may not have happened",
     Exit.DAMAGE: "stored data is damaged",
     Exit.DISK_FAILED: "the disk refused a write or sync, so the broker stopped; start it again when the disk is well",
+    Exit.HUNG_UP: "SIGHUP ended produce before it was done, as its terminal was closed",
     Exit.INTERRUPTED: "Ctrl-C ended it before it was done, as shells number it",
+    Exit.TERMINATED: "SIGTERM ended produce before it was done",
 }
 
 _BY_ERROR: tuple[tuple[type[errors.PulsarishError], Exit], ...] = (

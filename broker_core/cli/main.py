@@ -22,7 +22,8 @@ from broker_core.cli.completion import completion
 from broker_core.cli.config import config
 from broker_core.cli.consume import consume
 from broker_core.cli.doctor import doctor
-from broker_core.cli.exits import Exit, exit_code
+from broker_core.cli.exits import SIGNALLED, Exit, exit_code
+from broker_core.cli.interrupts import SignalledError
 from broker_core.cli.looking import examine, peek
 from broker_core.cli.namespace import namespace
 from broker_core.cli.output import report_error, say
@@ -46,7 +47,7 @@ class RootOptions:
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 not allowed, "
-    "5 no broker, 6 timeout, 7 damaged data, 8 disk failed, 130 interrupted.",
+    "5 no broker, 6 timeout, 7 damaged data, 8 disk failed, 130 interrupted, 129 and 143 SIGHUP and SIGTERM.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, envvar="PULSARISH_DEBUG", help="Show where in the code an error came from.")
@@ -98,8 +99,9 @@ def _run(argv: Sequence[str] | None, options: RootOptions) -> int:
         return _report_usage(error, sys.argv[1:] if argv is None else argv)
     except click.ClickException as error:
         return _report(PulsarishError(error.format_message()), Exit.FAILURE, options)
-    except (click.Abort, KeyboardInterrupt):
-        return Exit.INTERRUPTED
+    except (click.Abort, KeyboardInterrupt) as error:
+        cause = error.__cause__  # of click's own
+        return SIGNALLED + cause.number if isinstance(cause, SignalledError) else Exit.INTERRUPTED
     except (BrokenPipeError, SystemExit):
         # Whoever read our output has enough (click makes an exit of that, and of nothing else when not standalone).
         return Exit.OK

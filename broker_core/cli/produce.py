@@ -3,6 +3,7 @@
 
 An id is printed only after the broker confirmed the message, in the order of the input. Behind the first message that
 fails nothing more is sent: whoever sends the rest of the input again, under the same sequence ids, loses none of it.
+A command that ends before its input says how much of it is stored. Who stops reading the ids stops no message.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from broker_core.base.errors import PulsarishError, UsageError
-from broker_core.cli.output import on_terminal, print_jsonl, say
+from broker_core.cli.interrupts import ends_in_order
+from broker_core.cli.output import counted, on_terminal, print_jsonl, say
 from broker_core.cli.seconds import Seconds
 from broker_core.cli.stdin_lines import stdin_lines
 from broker_core.cli.target import Target, target_options
@@ -189,13 +191,21 @@ def produce(
 
 def _produce(client: Client, topic: str, options: ProducerOptions, outgoing: Iterator[Outgoing], output: str) -> None:
     stopping: ProducerOptions = {**options, "stop_after_failure": True}
-    producer = client.create_producer(topic, **stopping)
-    try:
-        sent = _send_all(producer, outgoing, output)
-    finally:
-        producer.close()
+    with ends_in_order():
+        producer = client.create_producer(topic, **stopping)
+        sending = _Sending(producer, output)
+        try:
+            sending.send_all(outgoing)
+        except BaseException:
+            if sending.sent:
+                say(
+                    f"{sending.stored:,} of {counted(sending.sent, 'message', 'messages')} sent are confirmed as stored"
+                )
+            raise
+        finally:
+            producer.close()
     if on_terminal():
-        say(f"{sent} {'message' if sent == 1 else 'messages'} stored in {producer.topic}")
+        say(f"{counted(sending.stored, 'message', 'messages')} stored in {producer.topic}")
 
 
 def _check_said_once(key: str | None, split_key: str | None, deliver_at: str | None, deliver_after: float) -> None:
@@ -232,58 +242,80 @@ def _lines(messages: tuple[str, ...], files: tuple[str, ...]) -> Iterator[bytes]
     return stdin_lines()
 
 
-def _send_all(producer: Producer, messages: Iterator[Outgoing], output: str) -> int:
-    """Send, and print ids as they are confirmed; returns how many."""
-    from broker_core.client.blocking.handles import Receipt
+class _Sending:
+    """One input on its way: ``sent`` messages, of which ``stored`` are confirmed. Ids are printed as they come.
 
-    in_flight: deque[Receipt] = deque()
-    sent = 0
-    at_once = sys.stdin.isatty()
-    try:
-        for message in messages:
-            receipt = Receipt()
-            producer.send_async(
-                message.value,
-                callback=receipt.settle,
-                key=message.key,
-                ordering_key=message.ordering_key,
-                properties=message.properties,
-                event_time_ms=message.event_time_ms,
-                deliver_at_ms=message.deliver_at_ms,
-                deliver_after_s=message.deliver_after_s,
-            )
-            in_flight.append(receipt)
-            sent += 1
-            while in_flight and (at_once or in_flight[0].is_known or len(in_flight) >= _UNCONFIRMED_MAX):
-                _print_first(in_flight, output)
-        _print_rest(producer, in_flight, output)
-    except BaseException:
-        # The input broke off, a message was refused, or the first Ctrl-C came: what else was sent is stored, and its
-        # sender must learn where.
-        _print_rest(producer, in_flight, output)
-        raise
-    return sent
+    The input is sent to its end also if nobody reads the ids any more, as behind ``head -1``.
+    """
 
+    def __init__(self, producer: Producer, output: str) -> None:
+        self.sent = 0
+        self.stored = 0
+        self._lost_reader = False
+        self._producer = producer
+        self._output = output
+        self._in_flight: deque[Receipt] = deque()
 
-def _print_rest(producer: Producer, in_flight: deque[Receipt], output: str) -> None:
-    """Print the ids of all that is stored; raises the first failure of the others."""
-    producer.flush()
-    failures = []
-    while in_flight:
+    def send_all(self, messages: Iterator[Outgoing]) -> None:
+        """Send, and print ids as they are confirmed."""
+        at_once = sys.stdin.isatty()
         try:
-            _print_first(in_flight, output)
-        except PulsarishError as failure:
-            failures.append(failure)
-            in_flight.popleft()
-    if failures:
-        raise failures[0]
+            for message in messages:
+                self._send(message)
+                while self._in_flight and (
+                    at_once or self._in_flight[0].is_known or len(self._in_flight) >= _UNCONFIRMED_MAX
+                ):
+                    self._print_first()
+            self._print_rest()
+        except BaseException:
+            # The input broke off, a message was refused, a signal came, or stdout takes nothing: what else was sent is
+            # stored, and its sender must learn where.
+            self._print_rest()
+            raise
 
+    def _send(self, message: Outgoing) -> None:
+        from broker_core.client.blocking.handles import Receipt
 
-def _print_first(in_flight: deque[Receipt], output: str) -> None:
-    """Take out the first one, but only if it is stored: neither an interrupt of the wait nor a failure loses it."""
-    message_id = in_flight[0].message_id()
-    in_flight.popleft()
-    _print_id(message_id, output)
+        receipt = Receipt()
+        self._producer.send_async(
+            message.value,
+            callback=receipt.settle,
+            key=message.key,
+            ordering_key=message.ordering_key,
+            properties=message.properties,
+            event_time_ms=message.event_time_ms,
+            deliver_at_ms=message.deliver_at_ms,
+            deliver_after_s=message.deliver_after_s,
+        )
+        self._in_flight.append(receipt)
+        self.sent += 1
+
+    def _print_rest(self) -> None:
+        """Print the ids of all that is stored; raises the first failure of the others."""
+        self._producer.flush()
+        failures: list[PulsarishError | OSError] = []
+        while self._in_flight:
+            try:
+                self._print_first()
+            except PulsarishError as failure:
+                failures.append(failure)
+                self._in_flight.popleft()
+            except OSError as failure:  # of stdout; the others are counted all the same
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+
+    def _print_first(self) -> None:
+        """Take out the first one, but only if it is stored: neither an interrupt of the wait nor a failure loses it."""
+        message_id = self._in_flight[0].message_id()
+        self._in_flight.popleft()
+        self.stored += 1
+        if self._lost_reader:
+            return
+        try:
+            _print_id(message_id, self._output)
+        except BrokenPipeError:
+            self._lost_reader = True
 
 
 def _print_id(message_id: MessageId, output: str) -> None:

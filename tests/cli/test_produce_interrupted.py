@@ -17,7 +17,7 @@ import pytest
 from broker_core.base.errors import OperationTimeoutError, PulsarishError
 from broker_core.base.positions import MessageId
 from broker_core.cli.message_json import Outgoing
-from broker_core.cli.produce import _produce, _send_all
+from broker_core.cli.produce import _produce, _Sending
 from broker_core.client import Client, ProducerInterceptor
 from broker_core.client.blocking.loop_thread import shared_loop_thread
 from broker_core.client.messages.outgoing import OutgoingMessage
@@ -31,10 +31,11 @@ SENDING = ("produce.py", "handles.py", "loop_thread.py", "threading.py", "_base.
 """Where the command spends its time when it sends and waits."""
 
 
-def test_what_was_sent_before_ctrl_c_has_its_ids_printed(
-    broker: RunningBroker, tmp_path: Path, topic: str, interruptible: None
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_was_sent_before_a_signal_has_its_ids_printed(
+    broker: RunningBroker, tmp_path: Path, topic: str, interruptible: None, number: signal.Signals
 ) -> None:
-    """The input goes on for ever; Ctrl-C ends it with exit code 130, and the ids of all are there.
+    """The input goes on for ever; Ctrl-C ends it with exit code 130, and the ids of all are there, and their number.
 
     It may come at the moment when the command begins to wait for the next line, and has to end that, too.
     """
@@ -50,10 +51,11 @@ def test_what_was_sent_before_ctrl_c_has_its_ids_printed(
         process.stdin.write(b"one\ntwo\nthree\n")
         process.stdin.flush()
         stored = [consumer.receive(WAIT_S).message_id for _ in range(3)]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(WAIT_S) == 130
+        process.send_signal(number)
+        assert process.wait(WAIT_S) == 128 + number
         out, err = process.communicate()
-    assert (out.decode().split(), err.strip()) == ([str(each) for each in stored], b"")
+    assert out.decode().split() == [str(each) for each in stored]
+    assert err.decode().strip() == "3 of 3 messages sent are confirmed as stored"
 
 
 def test_a_receipt_that_does_not_come_is_waited_for_as_long_as_the_timeout(tmp_path: Path, topic: str) -> None:
@@ -93,7 +95,7 @@ def test_an_interrupt_at_any_moment_leaves_the_loop_alive(broker: RunningBroker,
 
         def send() -> None:
             with patch("sys.stdout", io.StringIO()) as printed:
-                _send_all(producer, iter([Outgoing(value, None, {}, 0) for value in (b"one", b"two")]), "text")
+                _Sending(producer, "text").send_all(iter([Outgoing(value, None, {}, 0) for value in (b"one", b"two")]))
                 assert len(set(printed.getvalue().split())) == 2
 
         while interrupted_at(steps, send, SENDING):
