@@ -9,6 +9,12 @@ import sys
 import click
 
 from broker_core.base.errors import PulsarishError, UsageError
+from broker_core.base.printable import printable
+
+
+def _show(text: object, *, err: bool = False) -> None:
+    """Print lines, without what a terminal would obey in the names that they repeat."""
+    click.echo(printable(str(text), keep="\n"), err=err)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -30,13 +36,13 @@ def lint(paths: tuple[str, ...]) -> None:
         try:
             findings = findings_of(path)
         except UsageError as error:
-            click.echo(f"error: {error}", err=True)
+            _show(f"error: {error}", err=True)
             code = 2
             continue
         for finding in findings:
-            click.echo(str(finding))
+            _show(finding)
         count += len(findings)
-    click.echo(f"to change or to check: {count}", err=True)
+    _show(f"to change or to check: {count}", err=True)
     sys.exit(code or min(count, 1))
 
 
@@ -65,7 +71,7 @@ def describe(topic: str, stream: bool, options: dict[str, str]) -> None:
     """What a read of TOPIC would do: where it starts and ends, how much that is. Makes and acknowledges nothing."""
     from pulsarish_spark.describing.dry_run import describe as describe_read
 
-    click.echo(str(describe_read(topic, stream=stream, **options)))
+    _show(describe_read(topic, stream=stream, **options))
 
 
 @commands.command()
@@ -82,8 +88,8 @@ def export(checkpoint: str, batch: int | None, source: int | None, file: str, op
 
     exported = export_batch(checkpoint, file, batch=batch, source=source, **options)
     for what in exported.losses:
-        click.echo(f"lost: {what}", err=True)
-    click.echo(f"batch {exported.batch}: {exported.rows} rows in {file}")
+        _show(f"lost: {what}", err=True)
+    _show(f"batch {exported.batch}: {exported.rows} rows in {file}")
 
 
 @commands.command()
@@ -95,7 +101,7 @@ def doctor(topic: str | None, options: dict[str, str]) -> None:
 
     failed = 0
     for check in checks(topic, options, os.environ):
-        click.echo(str(check))
+        _show(check)
         failed += check.is_ok is False
     sys.exit(1 if failed else 0)
 
@@ -105,5 +111,5 @@ def main() -> None:
     try:
         commands(prog_name="python -m pulsarish_spark")
     except PulsarishError as error:
-        click.echo(f"error: {error}", err=True)
+        _show(f"error: {error}", err=True)
         sys.exit(2)

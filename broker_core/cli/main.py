@@ -18,6 +18,7 @@ import click
 
 from broker_core import __version__
 from broker_core.base.errors import PulsarishError
+from broker_core.base.printable import printable
 from broker_core.cli.completion import completion
 from broker_core.cli.config import config
 from broker_core.cli.consume import consume
@@ -26,7 +27,7 @@ from broker_core.cli.exits import SIGNALLED, Exit, exit_code
 from broker_core.cli.interrupts import SignalledError
 from broker_core.cli.looking import examine, peek
 from broker_core.cli.namespace import namespace
-from broker_core.cli.output import report_error, say
+from broker_core.cli.output import report_error
 from broker_core.cli.policies import namespace_policies, topic_policies
 from broker_core.cli.produce import produce
 from broker_core.cli.serve import serve
@@ -93,7 +94,7 @@ def _run(argv: Sequence[str] | None, options: RootOptions) -> int:
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else Exit.OK
     except click.exceptions.NoArgsIsHelpError as error:
-        say(error.format_message())
+        click.echo(error.format_message(), err=True)
         return Exit.USAGE
     except click.UsageError as error:
         return _report_usage(error, sys.argv[1:] if argv is None else argv)
@@ -136,7 +137,7 @@ def _mend_streams() -> None:
 def _report(error: PulsarishError, code: Exit, options: RootOptions) -> int:
     if options.debug:
         with contextlib.suppress(OSError):
-            traceback.print_exc()
+            click.echo(printable(traceback.format_exc(), keep="\n"), err=True, nl=False)
     report_error(error)
     return code
 

@@ -3,6 +3,7 @@
 
 On a terminal rows are a table for people; anywhere else they are JSON lines for programs, unless ``-o`` says otherwise.
 Field names in JSON are stable, and Pulsar's own where Pulsar has one; values in JSON are exact, in tables humanised.
+Characters that a terminal would obey are escaped in each of them (``base.printable``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final, Literal
 import click
 
 from broker_core.base.errors import PulsarishError
+from broker_core.base.printable import printable, printable_json
 
 Format = Literal["table", "json", "jsonl"]
 Row = Mapping[str, Any]
@@ -48,7 +50,7 @@ def print_rows(
     """
     chosen = output or ("table" if on_terminal() else "jsonl")
     if chosen == "json":
-        click.echo(json.dumps(list(rows), ensure_ascii=False, indent=2))
+        click.echo(printable_json(list(rows), indent=2))
     elif chosen == "jsonl":
         print_jsonl(rows)
     elif rows:
@@ -60,7 +62,7 @@ def print_rows(
 def print_jsonl(rows: Iterable[Row]) -> None:
     """One JSON object on each line."""
     for row in rows:
-        sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+        sys.stdout.write(printable_json(row) + "\n")
 
 
 def _print_table(rows: Sequence[Row]) -> None:
@@ -73,7 +75,7 @@ def _print_table(rows: Sequence[Row]) -> None:
         # On a narrow terminal nothing is cut off, and the name, which comes first, stays in one piece.
         table.add_column(key.upper(), justify="right" if number else "left", no_wrap=place == 0, overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(key, value) for key, value in row.items()))
+        table.add_row(*(printable(_cell(key, value)) for key, value in row.items()))
     width = None if on_terminal() else _PIPED_WIDTH
     Console(markup=False, highlight=False, emoji=False, soft_wrap=True, width=width).print(table)
 
@@ -113,15 +115,15 @@ def entries(count: int) -> str:
 
 
 def say(text: str) -> None:
-    """Talk to the person at the terminal: progress, confirmations, hints. Never data."""
-    _tell(text, None)
+    """Talk to the person at the terminal, a line: progress, confirmations, hints. Never data."""
+    _tell(printable(text), None)
 
 
 def report_error(error: PulsarishError) -> None:
     """What failed, why, and what to do, each on its own line, on stderr."""
-    what, _, why = error.message.partition(": ")
+    what, _, why = printable(error.message, keep="\n\t").partition(": ")
     red = click.style("error:", fg="red", bold=True)
-    lines = [f"{red} {what}", why, error.hint]
+    lines = [f"{red} {what}", why, printable(error.hint, keep="\n\t")]
     for line in lines:
         if line:
             _tell(line, colour_wanted(sys.stderr.isatty()))

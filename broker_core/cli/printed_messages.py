@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from broker_core.base.printable import printable
 from broker_core.cli.output import on_terminal, print_jsonl
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ message_format_option = click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "raw", "jsonl"]),
-    help="text: id, key, value; raw: values; jsonl: everything. [default: text on a terminal, else jsonl]",
+    help="text: id, key, value; raw: values, as they are unless a terminal would obey them; jsonl: everything. "
+    "[default: text on a terminal, else jsonl]",
 )
 
 
@@ -29,11 +31,14 @@ def message_printer(output: str | None) -> Callable[[Message], None]:
 
 
 def _show_text(message: Message) -> None:
-    key, value = (_text(content) for content in (message.key, message.value))
+    key, value = (printable(_text(content)) for content in (message.key, message.value))
     sys.stdout.write(f"{message.message_id}  {key}  {value}\n")
 
 
 def _show_raw(message: Message) -> None:
+    if on_terminal():
+        sys.stdout.write(printable(_text(message.value or b""), keep="\n\t") + "\n")
+        return
     sys.stdout.buffer.write(message.value or b"")
     sys.stdout.buffer.write(b"\n")
 

@@ -6,7 +6,6 @@ What passes over messages asks first, as those are lost for the subscription.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ import click
 from broker_core.base.errors import SubscriptionNotFoundError, UsageError
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import MessageId
+from broker_core.base.printable import printable_json
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import Format, Row, entries, format_option, on_terminal, print_rows, say
 from broker_core.cli.spark_subs import find_spark_subscriptions, place_options, spark_namespace
@@ -78,7 +78,7 @@ def stats(target: Target, topic: str, subscription: str, output: Format | None) 
     if (output or ("table" if on_terminal() else "jsonl")) == "table":
         print_rows([_row(subscription, found)], "table")
     else:
-        click.echo(json.dumps(found, ensure_ascii=False, indent=2 if output == "json" else None))
+        click.echo(printable_json(found, indent=2 if output == "json" else None))
 
 
 @sub.command()

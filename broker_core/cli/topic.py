@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import click
 
 from broker_core.base.errors import NotAllowedError, TopicNotFoundError, UsageError
 from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName, TopicName
+from broker_core.base.printable import printable, printable_json
 from broker_core.base.suggest import meant_topic
 from broker_core.cli.output import Format, Row, counted, format_option, human_bytes, on_terminal, print_rows, say
 from broker_core.cli.target import Target, target_options
@@ -109,7 +109,7 @@ def stats(target: Target, name: str, internal: bool, output: Format | None) -> N
             found = admin.internal_stats(parsed, partitions)
     if internal or (output or ("table" if on_terminal() else "jsonl")) != "table":
         whole = output == "json" or (internal and on_terminal())
-        click.echo(json.dumps(found, ensure_ascii=False, indent=2 if whole else None))
+        click.echo(printable_json(found, indent=2 if whole else None))
         return
     members: dict[str, Any] = found.get("partitions") or {}
     rows = [_topic_row(TopicName.parse(member), 0, members[member]) for member in sorted(members, key=_partition_order)]
@@ -224,7 +224,7 @@ def confirm(question: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         asked = question.rstrip("?").replace(": ", ", ")  # of an error, the part behind a colon is its reason
         raise UsageError(f"{asked}: nobody can be asked, as stdin is not a terminal", hint="add --yes")
-    if not click.confirm(question, err=True):
+    if not click.confirm(printable(question), err=True):
         raise NotAllowedError("nothing was done: you said no")
 
 

@@ -24,6 +24,7 @@ import msgspec
 
 from broker_core.base.clock import Clock, SystemClock
 from broker_core.base.errors import ConfigError
+from broker_core.base.printable import printable
 from broker_core.base.private_files import private_opener
 from broker_core.base.settings import LogFormat
 
@@ -41,9 +42,6 @@ FILE_BYTES_MAX: Final = 8 * 1024 * 1024
 _OURS: Final = "broker_core"
 _STDERR: Final = 2
 _EVENT_FIELD: Final = re.compile(r"\s*\b(\w+)=%(?:[-+#0 ]*\d*(?:\.\d+)?)[a-zA-Z]")
-_CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
-    code: f"\\u{code:04x}" for code in (0x2028, 0x2029)
-}
 
 
 class Repeats(logging.Filter):
@@ -154,7 +152,7 @@ def _safe(text: str) -> str:
     """On one line, of bounded length, without what a terminal would obey."""
     if len(text) > LINE_CHARACTERS_MAX:
         text = f"{text[:LINE_CHARACTERS_MAX]}... ({len(text)} characters)"
-    return text.translate(_CONTROL).encode("utf-8", "backslashreplace").decode()
+    return printable(text)
 
 
 class _LogFile(RotatingFileHandler):

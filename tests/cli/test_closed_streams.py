@@ -58,7 +58,7 @@ def test_a_full_disk_under_the_ids_ends_the_command_with_the_number_of_stored_me
     done = _shell(tmp_path, f"seq {MANY} | pulsarish produce {topic} --url {broker.service_url} > /dev/full")
     stored = _stored(broker, topic)
     assert (done.returncode, 0 < stored < MANY) == (1, True)
-    assert f"{stored:,} of {stored:,} messages sent are confirmed as stored" in done.stderr.decode()
+    assert f"confirmed as stored: {stored:,} of {stored:,} messages" in done.stderr.decode()
     assert b"No space left" in done.stderr
 
 

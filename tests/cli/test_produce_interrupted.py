@@ -55,7 +55,7 @@ def test_what_was_sent_before_a_signal_has_its_ids_printed(
         assert process.wait(WAIT_S) == 128 + number
         out, err = process.communicate()
     assert out.decode().split() == [str(each) for each in stored]
-    assert err.decode().strip() == "3 of 3 messages sent are confirmed as stored"
+    assert err.decode().strip() == "confirmed as stored: 3 of 3 messages"
 
 
 def test_a_receipt_that_does_not_come_is_waited_for_as_long_as_the_timeout(tmp_path: Path, topic: str) -> None:

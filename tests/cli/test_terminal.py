@@ -17,7 +17,7 @@ from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import Pulsarish, command_line, environment
 
 
-def _at_a_terminal(home: Path, *arguments: str, typed: bytes = b"", **env: str) -> str:
+def at_a_terminal(home: Path, *arguments: str, typed: bytes = b"", **env: str) -> str:
     """Everything that the command writes to a terminal of 120 columns, and its exit code on the last line."""
     ours, theirs = pty.openpty()
     os.write(ours, typed)
@@ -44,7 +44,7 @@ def _plain(text: str) -> str:
 def test_a_terminal_gets_tables_and_a_pipe_json(broker: RunningBroker, pulsarish: Pulsarish, tmp_path: Path) -> None:
     """The same command, for people and for programs."""
     pulsarish("topic", "create", "orders", "-p", "2")
-    shown = _plain(_at_a_terminal(tmp_path, "topic", "list", PULSARISH_DATA_DIR=str(broker.data_dir)))
+    shown = _plain(at_a_terminal(tmp_path, "topic", "list", PULSARISH_DATA_DIR=str(broker.data_dir)))
     header, row = shown.splitlines()[0].split(), shown.splitlines()[1].split()
     assert header[:3] == ["TOPIC", "PARTITIONS", "MSGINCOUNTER"]
     assert row[:3] == ["persistent://public/default/orders", "2", "0"]
@@ -57,10 +57,10 @@ def test_a_narrow_terminal_cuts_nothing_off(broker: RunningBroker, pulsarish: Pu
     """Names stay in one piece, to be copied; of the settings those columns are there that the help speaks of."""
     pulsarish("topic", "create", "a-topic-with-a-longer-name")
     here = str(broker.data_dir)
-    listed = _plain(_at_a_terminal(tmp_path, "topic", "list", PULSARISH_DATA_DIR=here, COLUMNS="80"))
+    listed = _plain(at_a_terminal(tmp_path, "topic", "list", PULSARISH_DATA_DIR=here, COLUMNS="80"))
     assert "persistent://public/default/a-topic-with-a-longer-name" in listed
     assert "…" not in listed
-    shown = _plain(_at_a_terminal(tmp_path, "config", "show", COLUMNS="80"))
+    shown = _plain(at_a_terminal(tmp_path, "config", "show", COLUMNS="80"))
     assert shown.splitlines()[0].split() == ["NAME", "VALUE", "ORIGIN"]
     assert "subscriptionKeySharedUseClassicPersistentImplementation" in shown
     assert "…" not in shown
@@ -70,7 +70,7 @@ def test_who_says_no_is_told_that_nothing_was_done(broker: RunningBroker, pulsar
     """Code 1: Ctrl-C has one of its own."""
     pulsarish("topic", "create", "kept")
     here = str(broker.data_dir)
-    shown = _plain(_at_a_terminal(tmp_path, "topic", "delete", "kept", typed=b"n\n", PULSARISH_DATA_DIR=here))
+    shown = _plain(at_a_terminal(tmp_path, "topic", "delete", "kept", typed=b"n\n", PULSARISH_DATA_DIR=here))
     assert shown.splitlines()[-1] == "1"
     assert "error: nothing was done\nyou said no\n" in shown
     assert pulsarish("topic", "stats", "kept").returncode == 0
@@ -79,21 +79,21 @@ def test_who_says_no_is_told_that_nothing_was_done(broker: RunningBroker, pulsar
 def test_an_empty_list_teaches_the_next_command(tmp_path: Path) -> None:
     """On stderr and only for people; a program gets an empty output."""
     with RunningBroker(tmp_path / "data") as broker:
-        shown = _at_a_terminal(tmp_path, "topic", "list", PULSARISH_DATA_DIR=str(broker.data_dir))
+        shown = at_a_terminal(tmp_path, "topic", "list", PULSARISH_DATA_DIR=str(broker.data_dir))
     assert "no topics in public/default yet; make one with: pulsarish produce hello -m hi" in shown
 
 
 def test_colours_are_for_terminals_that_want_them(tmp_path: Path) -> None:
     """Errors are red on a terminal; never in a pipe, never with NO_COLOR."""
-    assert "\x1b[31m" in _at_a_terminal(tmp_path, "topic", "list")
-    assert "\x1b[" not in _at_a_terminal(tmp_path, "topic", "list", NO_COLOR="1")
+    assert "\x1b[31m" in at_a_terminal(tmp_path, "topic", "list")
+    assert "\x1b[" not in at_a_terminal(tmp_path, "topic", "list", NO_COLOR="1")
     done = subprocess.run(command_line("topic", "list"), capture_output=True, env=environment(tmp_path), check=False)
     assert b"\x1b[" not in done.stderr
 
 
 def test_a_person_who_starts_a_broker_is_told_what_to_do_next(tmp_path: Path) -> None:
     """Data directory, durability, a command to paste, and that Ctrl-C is safe: on stderr, beside the one line."""
-    shown = _at_a_terminal(tmp_path, "serve", "--port", "0", "--http-port", "0", "--idle-stop", "1")
+    shown = at_a_terminal(tmp_path, "serve", "--port", "0", "--http-port", "0", "--idle-stop", "1")
     assert shown.startswith("ready pulsar://")
     for words in (str(tmp_path / ".local/share/pulsarish"), "sync", "pulsarish produce hello -m hi --url", "Ctrl-C"):
         assert words in shown
