@@ -114,6 +114,10 @@ class SendUnconfirmedError(OperationTimeoutError):
     """
 
 
+class ExistsError(PulsarishError):
+    """What was to be made exists."""
+
+
 class AlreadyClosedError(PulsarishError):
     """The object was closed before this call."""
 

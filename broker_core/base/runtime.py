@@ -28,6 +28,9 @@ DATA_LOCK_FILE: Final = "LOCK"
 """Name of the file that a broker keeps locked as long as it has the data directory, which is longer than it can be
 found there. Its text is the process id."""
 
+EMBEDDED_LOG_FILE: Final = "embedded.log"
+"""Name of the log, in the data directory, of a broker that a program started for itself."""
+
 _PID_BYTES_MAX: Final = 32
 
 ENV_DATA_DIR: Final = "PULSARISH_DATA_DIR"

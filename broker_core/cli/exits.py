@@ -21,6 +21,7 @@ class Exit(IntEnum):
     TIMEOUT = 6
     DAMAGE = 7
     DISK_FAILED = 8
+    EXISTS = 9
     HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
@@ -41,6 +42,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.TIMEOUT: "no answer in time; what was asked may or may not have happened",
     Exit.DAMAGE: "stored data is damaged",
     Exit.DISK_FAILED: "the disk refused a write or sync, so the broker stopped; start it again when the disk is well",
+    Exit.EXISTS: "the topic, namespace or subscription exists, and was to be made",
     Exit.HUNG_UP: "SIGHUP ended produce before it was done, as its terminal was closed",
     Exit.INTERRUPTED: "Ctrl-C ended it before it was done, as shells number it",
     Exit.TERMINATED: "SIGTERM ended produce before it was done",
@@ -61,6 +63,7 @@ _BY_ERROR: tuple[tuple[type[errors.PulsarishError], Exit], ...] = (
     (errors.DataFormatError, Exit.DAMAGE),
     (errors.ChecksumMismatchError, Exit.DAMAGE),
     (errors.DiskFailedError, Exit.DISK_FAILED),
+    (errors.ExistsError, Exit.EXISTS),
 )
 
 

@@ -30,6 +30,7 @@ from broker_core.cli.namespace import namespace
 from broker_core.cli.output import report_error
 from broker_core.cli.policies import namespace_policies, topic_policies
 from broker_core.cli.produce import produce
+from broker_core.cli.running import logs, status, stop
 from broker_core.cli.serve import serve
 from broker_core.cli.spark_subs import clean
 from broker_core.cli.sub import sub
@@ -48,7 +49,7 @@ class RootOptions:
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 not allowed, "
-    "5 no broker, 6 timeout, 7 damaged data, 8 disk failed, 130 interrupted, 129 and 143 SIGHUP and SIGTERM.",
+    "5 no broker, 6 timeout, 7 damaged data, 8 disk failed, 9 exists, 130 interrupted, 129 and 143 SIGHUP and SIGTERM.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, envvar="PULSARISH_DEBUG", help="Show where in the code an error came from.")
@@ -64,7 +65,21 @@ def version() -> None:
     click.echo(__version__)
 
 
-for _command in (serve, produce, consume, topic, sub, namespace, doctor, config, completion, version):
+for _command in (
+    serve,
+    status,
+    stop,
+    logs,
+    produce,
+    consume,
+    topic,
+    sub,
+    namespace,
+    doctor,
+    config,
+    completion,
+    version,
+):
     cli.add_command(_command)
 topic.add_command(topic_policies)
 topic.add_command(examine)

@@ -12,7 +12,7 @@ from broker_core.base.names import DEFAULT_TENANT, NamespaceName, check_tenant_n
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import Format, counted, format_option, print_rows, say
 from broker_core.cli.target import Target, target_options
-from broker_core.cli.topic import confirm, yes_option
+from broker_core.cli.topic import confirm, told_if_it_exists, yes_option
 
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
@@ -56,7 +56,8 @@ def create(target: Target, name: str, with_tenant: bool, output: Format | None) 
             if not with_tenant:
                 raise TopicNotFoundError(f'tenant "{made.tenant}" does not exist', hint="add --with-tenant")
             admin.create_tenant(made.tenant)
-        admin.create_namespace(made)
+        with told_if_it_exists(f"namespace {made}"):
+            admin.create_namespace(made)
     print_rows([{"namespace": str(made)}], output)
 
 

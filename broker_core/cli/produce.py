@@ -111,6 +111,9 @@ _UNCONFIRMED_MAX: Final = 10_000
     help="Send messages that are larger than the broker takes at once in chunks; no batches then.",
 )
 @click.option(
+    "--no-batching", is_flag=True, help="Send each message as an entry of its own: slower, and counted one by one."
+)
+@click.option(
     "--batch-by-key",
     is_flag=True,
     help="Put only messages of one key into a batch, as Key_Shared consumers need it.",
@@ -142,6 +145,7 @@ def produce(
     access_mode: str,
     initial_sequence_id: int | None,
     chunking: bool,
+    no_batching: bool,
     batch_by_key: bool,
     output: str,
 ) -> None:
@@ -177,7 +181,7 @@ def produce(
     else:
         outgoing = (_from_line(line, common, split_key) for line in _lines(messages, files))
     options: ProducerOptions = {
-        **_batching(by_key=batch_by_key, chunking=chunking, numbered=initial_sequence_id is not None),
+        **_batching(by_key=batch_by_key, chunking=chunking, numbered=initial_sequence_id is not None, none=no_batching),
         "name": name,
         "access_mode": cast("AccessMode", access_mode.replace("-", "_")),
         "initial_sequence_id": initial_sequence_id,
@@ -222,14 +226,14 @@ def _check_name(name: str | None) -> None:
         raise UsageError("--name is empty", hint="write a name, or leave it out for one that the broker makes up")
 
 
-def _batching(*, by_key: bool, chunking: bool, numbered: bool) -> ProducerOptions:
+def _batching(*, by_key: bool, chunking: bool, numbered: bool, none: bool) -> ProducerOptions:
     """What goes into a batch. No chunks; nor numbers that somebody chose: of a batch only the lowest one is compared,
     so that one which is half known would be dropped whole."""
-    if by_key and (chunking or numbered):
-        other = "--chunking" if chunking else "--initial-sequence-id"
+    if by_key and (chunking or numbered or none):
+        other = "--chunking" if chunking else "--initial-sequence-id" if numbered else "--no-batching"
         raise UsageError(f"--batch-by-key has no effect with {other}, which makes no batches", hint="give one of them")
     return {
-        "batching_enabled": not (chunking or numbered),
+        "batching_enabled": not (chunking or numbered or none),
         "batching_type": "key_based" if by_key else "default",
         "chunking_enabled": chunking,
     }

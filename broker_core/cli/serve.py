@@ -11,6 +11,7 @@ import errno
 import os
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -18,6 +19,9 @@ from broker_core.base.errors import PulsarishError, UsageError
 from broker_core.cli.output import say
 from broker_core.cli.target import data_dir_option, directory_or_default
 from broker_core.cli.whole_numbers import WholeNumber
+
+HOST: Final = "127.0.0.1"
+"""Where a broker listens: this machine only, as it does not ask who a client is."""
 
 
 def settings_options(command: click.decorators.FC) -> click.decorators.FC:
@@ -119,9 +123,12 @@ def serve(
             _greet(directory, resolved.settings.durability, info.service_url)
 
     try:
+        for wanted in (port, http_port):
+            _check_free(wanted)
         process.serve(
             resolved.settings,
             data_dir=directory,
+            host=HOST,
             port=port,
             http_port=http_port,
             on_ready=announce,
@@ -130,10 +137,30 @@ def serve(
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
-        raise PulsarishError(
-            f"the broker cannot take its ports: {error.strerror}",
-            hint="choose others with --port and --http-port (--port 0 takes any free one)",
-        ) from error
+        raise _no_port(f"the broker cannot take its ports: {error.strerror}") from error
+
+
+def _check_free(port: int) -> None:
+    """PulsarishError, before anything is opened, if ``port`` is taken: it says by whom, as far as that is known."""
+    import socket
+
+    if not port:
+        return
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does, whose port may have been used
+        try:
+            trial.bind((HOST, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            from broker_core.cli.port_owner import port_owner
+
+            owner = port_owner(port)
+            raise _no_port(f"port {port} is taken{f': {owner} listens there' if owner else ''}") from error
+
+
+def _no_port(what: str) -> PulsarishError:
+    return PulsarishError(what, hint="choose others with --port and --http-port (--port 0 takes any free one)")
 
 
 def _greet(directory: Path, durability: str, url: str) -> None:

@@ -21,7 +21,7 @@ from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import Format, Row, entries, format_option, on_terminal, print_rows, say
 from broker_core.cli.spark_subs import find_spark_subscriptions, place_options, spark_namespace
 from broker_core.cli.target import Target, target_options
-from broker_core.cli.topic import confirm, find_stats, shortest, yes_option
+from broker_core.cli.topic import confirm, find_stats, shortest, told_if_it_exists, yes_option
 from broker_core.cli.whole_numbers import WholeNumber
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ def create(target: Target, topic: str, subscription: str, start: str) -> None:
         _refuse_foreign(where, name)
     with target.admin(name.namespace_name) as admin:
         find_stats(admin, name)
-        admin.create_subscription(name, subscription, where)
+        with told_if_it_exists(f'subscription "{subscription}" of {name}'):
+            admin.create_subscription(name, subscription, where)
     say(f'created subscription "{subscription}" of {name}')
 
 

@@ -234,7 +234,7 @@ def running_broker(data_dir: Path) -> RuntimeInfo:
             info = RuntimeInfo.read(file)
     except OSError:
         info = None
-    if info is not None and not _has(info, data_dir):
+    if info is not None and not has_directory_now(info, data_dir):
         why = f"its {RUNTIME_FILE} is of process {info.pid}, which does not have it any more"
         info = None
     if info is None:
@@ -245,7 +245,7 @@ def running_broker(data_dir: Path) -> RuntimeInfo:
     return info
 
 
-def _has(info: RuntimeInfo, data_dir: Path) -> bool:
+def has_directory_now(info: RuntimeInfo, data_dir: Path) -> bool:
     """Whether the broker of ``info`` has ``data_dir`` now."""
     from broker_core.base.private_files import private_opener
     from broker_core.base.runtime import DATA_LOCK_FILE, has_directory

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from broker_core.base.errors import NotAllowedError, TopicNotFoundError, UsageError
+from broker_core.base.errors import ExistsError, NotAllowedError, TopicNotFoundError, UsageError
 from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName, TopicName
 from broker_core.base.printable import printable, printable_json
 from broker_core.base.suggest import meant_topic
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _DEFAULT = f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
 
+_CONFLICT: Final = 409
 
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 """The option of a command that uses ``confirm``."""
@@ -60,13 +62,14 @@ def list_topics(target: Target, namespace: str, output: Format | None) -> None:
     show_default=True,
     help="Number of partitions; 0 makes a topic without partitions.",
 )
+@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists, and has so many partitions, as it is.")
 @format_option
 @target_options
-def create(target: Target, name: str, partitions: int, output: Format | None) -> None:
-    """Create the topic NAME."""
+def create(target: Target, name: str, partitions: int, if_not_exists: bool, output: Format | None) -> None:
+    """Create the topic NAME. Exit code 9 if it exists."""
     made = TopicName.parse(name)
     with target.admin(made.namespace_name) as admin:
-        admin.create_topic(made, partitions)
+        _create(admin, made, partitions, if_not_exists=if_not_exists)
     print_rows([{"topic": str(made), "partitions": partitions}], output)
 
 
@@ -196,6 +199,44 @@ def delayed(target: Target, name: str, step_s: int, output: Format | None) -> No
         for time_ms in sorted(due)
     ]
     print_rows(rows, output, empty=f"no Shared or Key_Shared consumer of {parsed} waits for delayed messages")
+
+
+def _create(admin: AdminApi, made: TopicName, partitions: int, *, if_not_exists: bool) -> None:
+    try:
+        with told_if_it_exists(str(made)):
+            admin.create_topic(made, partitions)
+    except ExistsError:
+        found = _partitions_if_there(admin, made)
+        if found is not None and found != partitions:
+            has = counted(found, "partition", "partitions") if found else "no partitions"
+            raise ExistsError(
+                f"{made} exists and has {has}, not {partitions}",
+                hint=f"see: pulsarish topic update-partitions {shortest(made)} -p N; partitions can only become more",
+            ) from None
+        if not if_not_exists or found is None:
+            raise
+
+
+@contextmanager
+def told_if_it_exists(what: str) -> Iterator[None]:
+    """ExistsError where the broker refuses to make ``what`` because of a conflict."""
+    from broker_core.client.admin import AdminRefusedError
+
+    try:
+        yield
+    except AdminRefusedError as error:
+        if error.status != _CONFLICT:
+            raise
+        raise ExistsError(f"{what} is not made: {error.message}", hint=error.hint) from error
+
+
+def _partitions_if_there(admin: AdminApi, topic: TopicName) -> int | None:
+    """How many partitions ``topic`` has; None if it does not exist."""
+    partitions = admin.partitions(topic)
+    with suppress(TopicNotFoundError):
+        admin.topic_stats(topic, partitions)
+        return partitions
+    return None
 
 
 def _existing(admin: AdminApi, topic: TopicName) -> TopicName:

@@ -257,9 +257,10 @@ class AdminApi:
 
     # -- broker
 
-    def health(self) -> None:
-        """Return if the broker is well; the errors of the common tree if not."""
-        self._call("GET", "/admin/v2/brokers/health")
+    def health(self) -> str:
+        """What the broker says of itself: "ok", or which of its data is damaged; an error of the common tree if it is
+        not well."""
+        return _text_of(self._call("GET", "/admin/v2/brokers/health"))
 
     def broker_of(self, topic: TopicName, *, tls: bool) -> str:
         """The service URL of the broker that serves ``topic``, for connections with or without TLS; "": it has none."""

@@ -30,6 +30,7 @@ from broker_core.base.errors import ConfigError, OperationTimeoutError, Pulsaris
 from broker_core.base.private_files import make_directory, private_opener
 from broker_core.base.runtime import (
     DATA_LOCK_FILE,
+    EMBEDDED_LOG_FILE,
     RUNTIME_FILE,
     RuntimeInfo,
     checked_data_dir,
@@ -40,7 +41,6 @@ from broker_core.base.runtime import (
 from pulsarish_spark.connecting.passing_folders import passing_folder
 
 IDLE_STOP_S: Final = 300
-LOG_FILE: Final = "embedded.log"
 LOCK_FILE: Final = "embedded.lock"
 PORTS_FILE: Final = "embedded.json"
 LOCAL_IDLE_STOP_S: Final = 3600
@@ -270,11 +270,11 @@ def _launch(
     """
     command = [sys.executable, "-m", "broker_core", "serve", "--data-dir", str(data_dir.absolute())]
     command += ["--port", str(ports.service), "--http-port", str(ports.http), "--idle-stop", str(idle_stop_s)]
-    command += ["--set", f"logFile={(data_dir / LOG_FILE).absolute()}"]  # so that the broker keeps it short
+    command += ["--set", f"logFile={(data_dir / EMBEDDED_LOG_FILE).absolute()}"]  # so that the broker keeps it short
     if ends_with_us:
         command.append("--stop-with-stdin")
     stdin = subprocess.PIPE if ends_with_us else subprocess.DEVNULL
-    with open(data_dir / LOG_FILE, "ab", opener=private_opener) as log:
+    with open(data_dir / EMBEDDED_LOG_FILE, "ab", opener=private_opener) as log:
         return subprocess.Popen(
             command, stdin=stdin, stdout=log, stderr=log, start_new_session=True, pass_fds=kept_open
         )
@@ -290,12 +290,13 @@ def _await_ready(data_dir: Path, process: subprocess.Popen[bytes], *, only: int 
         if ended is not None:
             raise EmbeddedBrokerError(
                 f"the embedded broker of {data_dir} ended with code {ended} at its start: {_last_words(data_dir)}",
-                hint=f"see {data_dir / LOG_FILE}",
+                hint=f"see {data_dir / EMBEDDED_LOG_FILE}",
             )
         _clock.sleep(_POLL_S)
     _end(process)
     raise OperationTimeoutError(
-        f"the embedded broker of {data_dir} was not ready in {START_TIMEOUT_S:.0f} s", hint=f"see {data_dir / LOG_FILE}"
+        f"the embedded broker of {data_dir} was not ready in {START_TIMEOUT_S:.0f} s",
+        hint=f"see {data_dir / EMBEDDED_LOG_FILE}",
     )
 
 
@@ -359,7 +360,7 @@ def _keep_ports(data_dir: Path, info: RuntimeInfo) -> None:
 
 def _last_words(data_dir: Path) -> str:
     try:
-        with open(data_dir / LOG_FILE, "rb", opener=private_opener) as log:
+        with open(data_dir / EMBEDDED_LOG_FILE, "rb", opener=private_opener) as log:
             lines = log.read()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip().splitlines()
     except FileNotFoundError:
         return "it left no log"

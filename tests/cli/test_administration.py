@@ -193,7 +193,7 @@ def test_a_subscription_is_created_where_one_says(pulsarish: Pulsarish, topic: s
     assert pulsarish("sub", "create", topic, "all", "--from", "earliest").returncode == 0
     assert pulsarish("sub", "create", topic, "none").returncode == 0
     assert (_backlog(pulsarish, topic, "all"), _backlog(pulsarish, topic, "none")) == (3, 0)
-    assert pulsarish("sub", "create", topic, "all").returncode == 1
+    assert pulsarish("sub", "create", topic, "all").returncode == 9
     assert pulsarish("sub", "create", topic, "x", "--from", "now").returncode == 2
     assert pulsarish("sub", "create", f"{topic}nowhere", "x").returncode == 3
 
@@ -220,3 +220,24 @@ def test_delayed_messages_are_shown_and_taken_back(broker: RunningBroker, pulsar
         assert pulsarish("sub", "cancel", topic, "s", str(ids[1]), "-y").returncode == 0
         assert pulsarish("sub", "cancel", topic, "s", str(ids[1]), "-y").returncode == 3
     assert _backlog(pulsarish, topic) == 3
+
+
+def test_what_exists_has_an_exit_code_of_its_own(pulsarish: Pulsarish, topic: str) -> None:
+    """Code 9 for topics, subscriptions and namespaces; scripts may also say that it is well."""
+    assert pulsarish("topic", "create", topic, "-p", "2").returncode == 0
+    again = pulsarish("topic", "create", topic, "-p", "2")
+    assert (again.returncode, b"exists" in again.stderr) == (9, True)
+    made = pulsarish("topic", "create", topic, "-p", "2", "--if-not-exists")
+    assert (made.returncode, json.loads(made.stdout)["partitions"]) == (0, 2)
+    other = pulsarish("topic", "create", topic, "--if-not-exists")
+    assert (other.returncode, b"has 2 partitions, not 0" in other.stderr) == (9, True)
+    assert pulsarish("sub", "create", topic, "s").returncode == 0
+    assert pulsarish("sub", "create", topic, "s").returncode == 9
+    assert pulsarish("namespace", "create", "public/default").returncode == 9
+
+
+def test_messages_are_sent_without_batches_on_demand(pulsarish: Pulsarish, topic: str) -> None:
+    """Each has an entry, and so an id, of its own."""
+    ids = pulsarish("produce", topic, "-m", "a", "-m", "b", "--no-batching").stdout.decode().split()
+    assert len({each.rpartition(":")[0] for each in ids}) == 2
+    assert pulsarish("produce", topic, "-m", "a", "--no-batching", "--batch-by-key").returncode == 2

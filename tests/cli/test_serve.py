@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,12 +103,18 @@ def test_two_brokers_never_share_a_directory(tmp_path: Path, lonely: Pulsarish) 
         assert str(process.pid).encode() in done.stderr
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Path, lonely: Pulsarish) -> None:
-    """Exit code 1 and what to do, no trace of the code."""
+@pytest.mark.parametrize("which", [("--port", "--http-port"), ("--http-port", "--port")])
+def test_a_port_that_is_taken_is_named_with_the_process_that_has_it(
+    tmp_path: Path, lonely: Pulsarish, which: tuple[str, str]
+) -> None:
+    """Exit code 1 and what to do, no trace of the code; before a data directory is made."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = lonely("serve", "--port", str(port), "--http-port", "0")
+        done = lonely("serve", which[0], str(port), which[1], "0", "--data-dir", str(tmp_path / "data"))
     assert (done.returncode, done.stdout) == (1, b"")
+    assert not (tmp_path / "data").exists()
+    if sys.platform == "linux":
+        assert f"process {os.getpid()} (".encode() in done.stderr
     assert str(port).encode() in done.stderr
     assert b"Traceback" not in done.stderr
     assert b"--port 0" in done.stderr

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core.base.errors import ConfigError
-from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
+from broker_core.base.runtime import EMBEDDED_LOG_FILE, RUNTIME_FILE, RuntimeInfo
 from broker_core.client import Client
 from broker_core.testing.raw_client import RawClient
 from broker_core.testing.running_broker import RunningBroker
@@ -67,11 +67,11 @@ def test_what_it_leaves_is_for_its_owner_alone(data_dir: Path) -> None:
     finally:
         os.umask(usual)
     everything = [data_dir, *data_dir.rglob("*")]
-    assert {each.name for each in everything} >= {embedded.LOG_FILE, embedded.LOCK_FILE, embedded.PORTS_FILE}
+    assert {each.name for each in everything} >= {EMBEDDED_LOG_FILE, embedded.LOCK_FILE, embedded.PORTS_FILE}
     assert {each: oct(each.stat().st_mode) for each in everything if each.stat().st_mode & 0o077} == {}
 
 
-@pytest.mark.parametrize("name", [embedded.LOG_FILE, embedded.LOCK_FILE, RUNTIME_FILE])
+@pytest.mark.parametrize("name", [EMBEDDED_LOG_FILE, embedded.LOCK_FILE, RUNTIME_FILE])
 def test_no_file_is_opened_through_a_link(name: str, data_dir: Path) -> None:
     """Whoever could leave a link in the directory had us write into any file of the user."""
     data_dir.mkdir()
