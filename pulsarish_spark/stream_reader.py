@@ -23,10 +23,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from broker_core.base.errors import AlreadyClosedError
+from broker_core.base.moments import LONG_MAX
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions, Side, read_options
-from pulsarish_spark.places.moments import LONG_MAX
 from pulsarish_spark.plain_errors import plain_errors
 from pulsarish_spark.rows.schema import check_user_schema
 from pulsarish_spark.tasks.task import task_options

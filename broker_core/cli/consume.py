@@ -20,7 +20,7 @@ from broker_core.base.suggest import meant_topic
 from broker_core.cli.interrupts import ends_in_order
 from broker_core.cli.output import counted, on_terminal, say
 from broker_core.cli.printed_messages import message_format_option, message_printer
-from broker_core.cli.seconds import Seconds
+from broker_core.cli.seconds import TIME_FORMS, Seconds, time_if_one
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.whole_numbers import WholeNumber
 
@@ -54,7 +54,7 @@ _LOOK_S: Final = 1.0
     default="earliest",
     show_default=True,
     metavar="WHERE",
-    help="Where to begin if there is no subscription yet: earliest, latest, or a message id.",
+    help=f"Where to begin if there is no subscription yet: earliest, latest, a message id, or a time: {TIME_FORMS}.",
 )
 @click.option("--topics-pattern", is_flag=True, help="TOPIC is [tenant/namespace/]expression: all topics that match.")
 @click.option(
@@ -238,12 +238,14 @@ def _open(
     from broker_core.client.settings.config import SHARED_TYPES
 
     word: InitialPosition | None = start if start in ("earliest", "latest") else None  # type: ignore[assignment] # checked
+    time_ms = None if word else time_if_one("--from", start)
     if subscription is None and kind != "exclusive":
         raise UsageError(f"--type {kind} needs a subscription", hint="name one with -s")
-    if subscription is not None and word is None:
-        raise UsageError("a subscription cannot begin at a message id", hint="use --from earliest or latest")
+    if subscription is not None and word is None and (time_ms is None or choices.topics_pattern):
+        what = "a message id" if time_ms is None else "a time on topics of a pattern"
+        raise UsageError(f"a subscription cannot begin at {what}", hint="use --from earliest or latest")
     choices.check(subscription, kind)
-    at = word or _message_id(start)
+    at = word or ("earliest" if time_ms is not None else _message_id(start))
     if not choices.topics_pattern:
         _require_topic(client, topic)
     if subscription is not None:
@@ -251,7 +253,10 @@ def _open(
         options = choices.options()
         options["type"], options["initial_position"] = kind, word or "earliest"
         options["receiver_queue_size"] = prefetch
+        is_moved = time_ms is not None and not _has_subscription(client, topic, subscription)
         consumer = subscribe(topic, subscription, **options)
+        if time_ms is not None and is_moved:
+            consumer.seek(max(time_ms, 0))
         return _Stream(
             consumer.receive,
             consumer.has_message_available,
@@ -262,6 +267,8 @@ def _open(
             is_shared=kind in SHARED_TYPES,
         )
     reader = client.create_reader(topic, at, inclusive=word is None, receiver_queue_size=prefetch)
+    if time_ms is not None:
+        reader.seek(max(time_ms, 0))
     return _Stream(
         reader.read_next,
         reader.has_message_available,
@@ -269,6 +276,11 @@ def _open(
         lambda message: None,
         reader.close,
     )
+
+
+def _has_subscription(client: Client, topic: str, subscription: str) -> bool:
+    parts = client.partition_names(topic)
+    return any(client.has_subscription(part, subscription, unmade_ok=True) for part in parts)
 
 
 def _require_topic(client: Client, topic: str) -> None:
@@ -293,7 +305,7 @@ def _message_id(text: str) -> MessageId:
         return MessageId.parse(text)
     except ValueError as error:
         raise UsageError(
-            f"--from {error}", hint="write earliest, latest, or a message id as produce prints it"
+            f"--from {error}", hint="write earliest, latest, a time like -1h, or a message id as produce prints it"
         ) from error
 
 

@@ -6,7 +6,6 @@ Importing this module must stay cheap (a test measures it): commands import the 
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import sys
@@ -27,7 +26,7 @@ from broker_core.cli.exits import SIGNALLED, Exit, exit_code
 from broker_core.cli.interrupts import SignalledError
 from broker_core.cli.looking import examine, peek
 from broker_core.cli.namespace import namespace
-from broker_core.cli.output import report_error
+from broker_core.cli.output import report_error, tell
 from broker_core.cli.policies import namespace_policies, topic_policies
 from broker_core.cli.produce import produce
 from broker_core.cli.running import logs, status, stop
@@ -109,7 +108,7 @@ def _run(argv: Sequence[str] | None, options: RootOptions) -> int:
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else Exit.OK
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        tell(error.format_message())
         return Exit.USAGE
     except click.UsageError as error:
         return _report_usage(error, sys.argv[1:] if argv is None else argv)
@@ -151,8 +150,7 @@ def _mend_streams() -> None:
 
 def _report(error: PulsarishError, code: Exit, options: RootOptions) -> int:
     if options.debug:
-        with contextlib.suppress(OSError):
-            click.echo(printable(traceback.format_exc(), keep="\n"), err=True, nl=False)
+        tell(printable(traceback.format_exc().rstrip(), keep="\n"))
     report_error(error)
     return code
 

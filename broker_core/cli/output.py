@@ -116,7 +116,7 @@ def entries(count: int) -> str:
 
 def say(text: str) -> None:
     """Talk to the person at the terminal, a line: progress, confirmations, hints. Never data."""
-    _tell(printable(text), None)
+    tell(printable(text), None)
 
 
 def report_error(error: PulsarishError) -> None:
@@ -126,13 +126,13 @@ def report_error(error: PulsarishError) -> None:
     lines = [f"{red} {what}", why, printable(error.hint, keep="\n\t")]
     for line in lines:
         if line:
-            _tell(line, colour_wanted(sys.stderr.isatty()))
+            tell(line, colour_wanted(sys.stderr.isatty()))
 
 
-def _tell(line: str, color: bool | None) -> None:
-    """Where stderr takes nothing, that changes neither what was done nor the exit code that tells it."""
+def tell(text: str, color: bool | None = None) -> None:
+    """Write ``text`` to stderr. If stderr takes nothing, that changes neither the work done nor the exit code."""
     with contextlib.suppress(OSError):
-        click.echo(line, err=True, color=color)
+        click.echo(text, err=True, color=color)
 
 
 def colour_wanted(terminal: bool) -> bool | None:

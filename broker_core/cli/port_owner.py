@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTENS: Final = "0A"
+_SOCKET: Final = "socket:["
 _SHOWN_MAX: Final = 100
 """Characters of a command line."""
 
@@ -34,11 +36,12 @@ def _listening(port: int) -> Iterator[tuple[str, int]]:
 
 def _sockets_of(process: Path) -> set[str]:
     """Inodes of the sockets that a process has open; none if this user may not know."""
-    try:
-        targets = [os.readlink(process / "fd" / number) for number in os.listdir(process / "fd")]
-    except OSError:  # It is another user's, or gone.
-        return set()
-    return {target[8:-1] for target in targets if target.startswith("socket:[")}
+    found = set()
+    with suppress(OSError):  # It is another user's, or gone.
+        for number in os.listdir(process / "fd"):
+            with suppress(FileNotFoundError):  # It was closed meanwhile.
+                found.add(os.readlink(process / "fd" / number))
+    return {each[len(_SOCKET) : -1] for each in found if each.startswith(_SOCKET)}
 
 
 def _command_of(process: Path) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -20,7 +21,7 @@ import click
 from broker_core.base.errors import PulsarishError, UsageError
 from broker_core.cli.interrupts import ends_in_order
 from broker_core.cli.output import counted, on_terminal, print_jsonl, say
-from broker_core.cli.seconds import Seconds
+from broker_core.cli.seconds import TIME_FORMS, Seconds, time_if_one
 from broker_core.cli.stdin_lines import stdin_lines
 from broker_core.cli.target import Target, target_options
 
@@ -65,7 +66,7 @@ _UNCONFIRMED_MAX: Final = 10_000
 @click.option(
     "-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="A property of every message."
 )
-@click.option("--event-time", metavar="TIME", help="Of every message: milliseconds since the epoch, or ISO 8601.")
+@click.option("--event-time", metavar="TIME", help=f"Of every message: milliseconds since the epoch, {TIME_FORMS}.")
 @click.option(
     "--deliver-after",
     metavar="SECONDS",
@@ -202,9 +203,7 @@ def _produce(client: Client, topic: str, options: ProducerOptions, outgoing: Ite
             sending.send_all(outgoing)
         except BaseException:
             if sending.sent:
-                say(
-                    f"{sending.stored:,} of {counted(sending.sent, 'message', 'messages')} sent are confirmed as stored"
-                )
+                say(f"confirmed as stored: {sending.stored:,} of {counted(sending.sent, 'message', 'messages')}")
             raise
         finally:
             producer.close()
@@ -308,6 +307,8 @@ class _Sending:
                 failures.append(failure)
         if failures:
             raise failures[0]
+        with suppress(BrokenPipeError):
+            sys.stdout.flush()
 
     def _print_first(self) -> None:
         """Take out the first one, but only if it is stored: neither an interrupt of the wait nor a failure loses it."""
@@ -387,19 +388,16 @@ def _properties(assignments: tuple[str, ...]) -> dict[str, str]:
 
 
 def _time_ms(option: str, text: str | None) -> int:
-    """Milliseconds since the epoch, negative before 1970; a time without zone is local time."""
-    from datetime import datetime
-
+    """Milliseconds since the epoch, negative before 1970."""
     if text is None:
         return 0
     if text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _TIME_DIGITS_MAX:
         return int(text)
-    try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError) as error:
+    if (time_ms := time_if_one(option, text)) is None:
         raise UsageError(
-            f'{option} "{text}" is not a time', hint="write milliseconds since the epoch, or 2026-01-31T12:00:00Z"
-        ) from error
+            f'{option} "{text}" is not a time', hint=f"write milliseconds since the epoch, or {TIME_FORMS}"
+        )
+    return time_ms
 
 
 def _due_ms(text: str | None) -> int:

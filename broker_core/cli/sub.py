@@ -6,9 +6,9 @@ What passes over messages asks first, as those are lost for the subscription.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +19,7 @@ from broker_core.base.positions import MessageId
 from broker_core.base.printable import printable_json
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import Format, Row, entries, format_option, on_terminal, print_rows, say
+from broker_core.cli.seconds import TIME_FORMS, Seconds, time_if_one
 from broker_core.cli.spark_subs import find_spark_subscriptions, place_options, spark_namespace
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import confirm, find_stats, shortest, told_if_it_exists, yes_option
@@ -106,19 +107,21 @@ def delete(target: Target, topic: str, subscription: str, force: bool, yes: bool
     default="latest",
     show_default=True,
     metavar="WHERE",
-    help="Where it begins: earliest, latest, or a message id, which is the first to come.",
+    help=f"Where it begins: earliest, latest, a message id, which is the first to come, or a time: {TIME_FORMS}.",
 )
 @target_options
 def create(target: Target, topic: str, subscription: str, start: str) -> None:
     """Create a subscription, so that what is published from now on is kept for it."""
     name = TopicName.parse(topic)
-    where = start if start in ("earliest", "latest") else _message_id("--from", start, "earliest, latest, or ")
+    where = _place("--from", start)
     if isinstance(where, MessageId):
         _refuse_foreign(where, name)
     with target.admin(name.namespace_name) as admin:
         find_stats(admin, name)
         with told_if_it_exists(f'subscription "{subscription}" of {name}'):
-            admin.create_subscription(name, subscription, where)
+            admin.create_subscription(name, subscription, "earliest" if isinstance(where, int) else where)
+        if isinstance(where, int):
+            admin.reset_to_time(name, subscription, max(where, 0))
     say(f'created subscription "{subscription}" of {name}')
 
 
@@ -151,14 +154,14 @@ def clear(target: Target, topic: str, subscription: str, yes: bool) -> None:
 @click.argument("topic")
 @subscription_argument
 @click.option(
-    "--older-than", "older_than_s", type=WholeNumber(0), required=True, metavar="SECONDS", help="Age of messages."
+    "--older-than", "older_than_s", type=Seconds(0), required=True, metavar="SECONDS", help="Age of messages."
 )
 @yes_option
 @target_options
-def expire(target: Target, topic: str, subscription: str, older_than_s: int, yes: bool) -> None:
+def expire(target: Target, topic: str, subscription: str, older_than_s: float, yes: bool) -> None:
     """Pass over the messages of a subscription that are too old, up to the first one that is not."""
-    with _moving(target, topic, subscription, f"expire those older than {older_than_s:,} s", yes) as (admin, name):
-        admin.expire_messages(name, subscription, older_than_s)
+    with _moving(target, topic, subscription, f"expire those older than {older_than_s:,.0f} s", yes) as (admin, name):
+        admin.expire_messages(name, subscription, math.ceil(older_than_s))
     say(f'expired messages of subscription "{subscription}" of {name}')
 
 
@@ -170,13 +173,13 @@ def expire(target: Target, topic: str, subscription: str, older_than_s: int, yes
     "where",
     required=True,
     metavar="WHERE",
-    help="earliest, latest, a time such as 2030-01-31T12:00 (local unless it names a zone), or a message id.",
+    help=f"earliest, latest, a message id, or a time: {TIME_FORMS}.",
 )
 @yes_option
 @target_options
 def reset(target: Target, topic: str, subscription: str, where: str, yes: bool) -> None:
     """Move a subscription, so that it goes on at a time or a message; its consumers reconnect."""
-    place = _place(where)
+    place = _place("--to", where)
     if isinstance(place, MessageId):
         _refuse_foreign(place, TopicName.parse(topic))
     with _moving(target, topic, subscription, f"reset to {where}, with a backlog", yes) as (admin, name):
@@ -185,7 +188,7 @@ def reset(target: Target, topic: str, subscription: str, where: str, yes: bool) 
         elif isinstance(place, MessageId):
             admin.reset_to_message(name, subscription, place)
         else:
-            admin.reset_to_time(name, subscription, 0 if isinstance(place, str) else _milliseconds(place))
+            admin.reset_to_time(name, subscription, 0 if isinstance(place, str) else max(place, 0))
     say(f'subscription "{subscription}" of {name} goes on at {where}')
 
 
@@ -207,22 +210,12 @@ def cancel(target: Target, topic: str, subscription: str, message_id: str, yes: 
     say(f'message {message_id} will not come to subscription "{subscription}" of {name}')
 
 
-def _place(text: str) -> str | MessageId | datetime:
+def _place(option: str, text: str) -> str | MessageId | int:
+    """A place in a topic: an end by its word, a message id, or a publish time in milliseconds."""
     if text in ("earliest", "latest"):
         return text
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return _message_id("--to", text, "earliest, latest, a time, or ")
-
-
-def _milliseconds(time: datetime) -> int:
-    """Since the epoch; never negative, as nothing was published before it."""
-    try:
-        seconds = time.timestamp()
-    except (ValueError, OverflowError):
-        seconds = time.replace(tzinfo=UTC).timestamp()  # It is too far away to be told as local time.
-    return max(int(seconds * 1000), 0)
+    time_ms = time_if_one(option, text)
+    return _message_id(option, text, "earliest, latest, a time, or ") if time_ms is None else time_ms
 
 
 def _message_id(option: str, text: str, or_else: str = "") -> MessageId:

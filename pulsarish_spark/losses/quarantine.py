@@ -21,10 +21,10 @@ from typing import Any, Final
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError
+from broker_core.base.moments import time_text
 from broker_core.base.names import TopicName
 from pulsarish_spark.losses.lost import Loss
 from pulsarish_spark.losses.running_batch import running_batch
-from pulsarish_spark.places.moments import time_text
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.whole_file import keep_name, whole_file

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.moments import parse_span_s
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import count
-from pulsarish_spark.places.moments import parse_span_s
 from pulsarish_spark.places.topics import Selection, exact_topic, once, parse_json
 
 _NO_TRIGGER: Final = "a batch read has no triggers; remove it"

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.moments import Moment, parse_moment, time_text
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import one_of
-from pulsarish_spark.places.moments import Moment, parse_moment, time_text
 from pulsarish_spark.places.start_spec import AtSubscription, Bound, OffsetSpec, parse_offset_spec, parse_time_spec
 
 NO_MATCH_STRATEGIES: Final = ("error", "latest")

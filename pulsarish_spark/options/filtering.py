@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.moments import Moment, parse_moment, time_text
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.parsing import count
-from pulsarish_spark.places.moments import Moment, parse_moment, time_text
 from pulsarish_spark.rows.kept_rows import EventWindow, KeptRows, SlotRange
 
 KEY_RANGES_MAX: Final = 1024

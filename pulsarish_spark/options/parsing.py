@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from pulsarish_spark.places.moments import LONG_MAX
+from broker_core.base.moments import LONG_MAX
 
 TIME_MS_MAX: Final = 10**12
 """The client takes no longer time."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.moments import LONG_MAX, Moment, written_moment
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId
-from pulsarish_spark.places.moments import LONG_MAX, Moment, written_moment
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition, exact_topic, once, parse_json, parse_subscription
 

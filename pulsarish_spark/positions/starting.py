@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.moments import Moment, time_text
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
-from pulsarish_spark.places.moments import Moment, time_text
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import AtSubscription, LogPoint, Said, Word
 from pulsarish_spark.places.topics import TopicPartition

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.moments import Moment
 from pulsarish_spark.options import ReadOptions
-from pulsarish_spark.places.moments import Moment
 from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.start_spec import AtIndex
 from pulsarish_spark.places.topics import TopicPartition

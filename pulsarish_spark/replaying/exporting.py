@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError
+from broker_core.base.moments import time_text
 from broker_core.base.names import TopicName
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.losses.holes import lost_of_topic
@@ -23,7 +24,6 @@ from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import Loss, lost_beginning, lost_entries, lost_partition
 from pulsarish_spark.losses.quarantine import document_of
 from pulsarish_spark.options import ReadOptions, Side, exported_options, names_topics, option_texts, read_options
-from pulsarish_spark.places.moments import time_text
 from pulsarish_spark.places.offsets import Offset, SourceOffset
 from pulsarish_spark.places.topics import Selection, TopicPartition
 from pulsarish_spark.queue.dividing import divide_by_place

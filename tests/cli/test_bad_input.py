@@ -165,7 +165,6 @@ def test_a_timeout_that_is_none(lonely: Pulsarish, command: tuple[str, ...], spa
     "command",
     [
         ("sub", "skip", "t", "s", "--yes", "--count"),
-        ("sub", "expire", "t", "s", "--yes", "--older-than"),
         ("sub", "peek", "t", "s", "--count"),
         ("topic", "examine", "t", "--number"),
         ("topic", "delayed", "t", "--step"),

@@ -57,10 +57,10 @@ def test_a_topic_from_its_creation_to_its_end(pulsarish: Pulsarish, topic: str) 
 
 
 def test_a_topic_that_exists_is_not_made_again(pulsarish: Pulsarish, topic: str) -> None:
-    """Exit code 1 with the broker's reason."""
+    """Exit code 9 with the broker's reason."""
     assert pulsarish("topic", "create", topic).returncode == 0
     again = pulsarish("topic", "create", topic)
-    assert (again.returncode, b"exists" in again.stderr) == (1, True)
+    assert (again.returncode, b"exists" in again.stderr) == (9, True)
 
 
 def test_names_may_be_full_and_strange(pulsarish: Pulsarish, topic: str) -> None:

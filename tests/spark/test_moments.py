@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.base.moments import LONG_MAX, parse_moment
 from pulsarish_spark.options import Side, read_options
-from pulsarish_spark.places.moments import LONG_MAX, parse_moment
 
 NEW_YEAR_MS = 1767225600000
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from broker_core.base.errors import ConfigError, UsageError
+from broker_core.base.moments import Moment
 from broker_core.base.positions import Position
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import OPTIONS, ReadOptions, Side, WriteOptions, read_options, write_options
-from pulsarish_spark.places.moments import Moment
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import AtIndex, AtSubscription, Point
 from pulsarish_spark.places.topics import TopicPartition

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.moments import time_text
 from broker_core.client import Client
-from pulsarish_spark.places.moments import time_text
 from tests.spark.batches import read_values
 from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start

@@ -64,8 +64,11 @@ def parse_moment(text: str) -> Moment:
     return moment
 
 
-def written_moment(text: str) -> Moment | None:
-    """A time that cannot be taken for anything else than a time, as a place in a topic; None if ``text`` is none."""
+def written_moment(text: str, *, local: bool = False) -> Moment | None:
+    """A time that cannot be taken for anything else than a time, as a place in a topic; None if ``text`` is none.
+
+    A time without a zone is one of this machine's if ``local``, and else refused: a job may run on another machine.
+    """
     if text.startswith("-") and (span := _SPAN.fullmatch(text[1:].strip().lower())):
         return Moment(_span_ms(span), is_ago=True)
     if not _DATED.match(text):
@@ -75,8 +78,17 @@ def written_moment(text: str) -> Moment | None:
     except ValueError as error:
         raise ValueError(f"it takes {_TIME_FORMS}") from error
     if moment.tzinfo is None:
-        raise ValueError("it has no time zone; write 2026-01-01T00:00:00Z")
+        if not local:
+            raise ValueError("it has no time zone; write 2026-01-01T00:00:00Z")
+        moment = _local(moment)
     return Moment(_whole_ms(moment, text))
+
+
+def _local(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone()
+    except (ValueError, OverflowError):
+        return moment.replace(tzinfo=UTC)  # It is too far away to be told as local time.
 
 
 def _whole_ms(moment: datetime, text: str) -> int:
@@ -94,10 +106,16 @@ def _whole_ms(moment: datetime, text: str) -> int:
 def parse_span_s(text: str) -> float:
     """Seconds, from a text like ``15m`` or a number of milliseconds, as Spark reads one."""
     written = text.strip().lower()
-    span = _SPAN.fullmatch(f"{written}ms" if written.isdecimal() else written)
-    if span is None:
+    span_s = written_span_s(f"{written}ms" if written.isdecimal() else written)
+    if span_s is None:
         raise ValueError("it takes a span of time like 30s, 15m or 1h")
-    return _span_ms(span) / 1000
+    return span_s
+
+
+def written_span_s(text: str) -> float | None:
+    """Seconds, from a number with its unit like ``15m``; None if ``text`` is none."""
+    span = _SPAN.fullmatch(text.strip().lower())
+    return None if span is None else _span_ms(span) / 1000
 
 
 def time_text(time_ms: int) -> str:
