@@ -161,6 +161,7 @@ class TopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
     waiting_publishers: int
     non_contiguous_deleted_messages_ranges: int
     entries_stored: int  # [ours]
+    messages_stored: int  # [ours] by their indexes
     last_confirmed_entry: str  # [ours], in Pulsar among the internal statistics
     damages: list[str]  # [ours] what is damaged or lost of it, as far as known
     publishers: list[PublisherStats]
@@ -330,6 +331,7 @@ def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
         waiting_publishers=topic.producers.waiting,
         non_contiguous_deleted_messages_ranges=sum(each.cursor.deleted_runs() for each in topic.subscriptions.values()),
         entries_stored=topic.log.entries_count,
+        messages_stored=topic.log.count_messages(POSITION_EARLIEST, topic.log.readable_end),
         last_confirmed_entry=str(topic.log.last_confirmed),
         damages=topic.damages,
         publishers=publishers,
@@ -369,6 +371,7 @@ def unused_topic_stats(clock: Clock, settings: Settings, quotas: Quotas) -> Topi
         waiting_publishers=0,
         non_contiguous_deleted_messages_ranges=0,
         entries_stored=0,
+        messages_stored=0,
         last_confirmed_entry=str(POSITION_EARLIEST),
         damages=[],
         publishers=[],

@@ -26,6 +26,12 @@ FORMATS: Final = ("table", "json", "jsonl")
 _PIPED_WIDTH: Final = 400
 """Columns of a table that was asked for in a pipe: wide enough that nothing is cut."""
 
+_GAP: Final = 2
+"""Blanks between two columns."""
+
+_FOLDED_MIN: Final = 8
+"""Columns of the terminal that a folded text has at least."""
+
 format_option = click.option(
     "-o",
     "--output",
@@ -69,15 +75,50 @@ def _print_table(rows: Sequence[Row]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for place, (key, value) in enumerate(rows[0].items()):
-        number = isinstance(value, int) and not isinstance(value, bool)
-        # On a narrow terminal nothing is cut off, and the name, which comes first, stays in one piece.
-        table.add_column(key.upper(), justify="right" if number else "left", no_wrap=place == 0, overflow="fold")
-    for row in rows:
-        table.add_row(*(printable(_cell(key, value)) for key, value in row.items()))
     width = None if on_terminal() else _PIPED_WIDTH
-    Console(markup=False, highlight=False, emoji=False, soft_wrap=True, width=width).print(table)
+    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True, width=width)
+    names = [key.upper() for key in rows[0]]
+    cells = [[printable(_cell(key, value)) for key, value in row.items()] for row in rows]
+    numeric = [{type(row[key]) for row in rows} - {type(None)} == {int} for key in rows[0]]
+    widths = [_least_width(name, column, whole=numeric[place] or not place)
+              for place, (name, column) in enumerate(zip(names, zip(*cells, strict=True), strict=True))]  # fmt: skip
+    if sum(widths) + _GAP * (len(widths) - 1) > console.width:
+        _print_records(names, cells, console.width)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for place, name in enumerate(names):
+        justify: Literal["right", "left"] = "right" if numeric[place] else "left"
+        # Nothing is cut off: long texts fold, but heads, numbers, and the name, which comes first, stay in one piece.
+        is_whole = numeric[place] or not place
+        table.add_column(name, justify=justify, no_wrap=is_whole, overflow="fold", min_width=widths[place])
+    for row in cells:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _least_width(name: str, column: Sequence[str], *, whole: bool) -> int:
+    """Columns of the terminal that a column of the table takes at least; ``whole``: nothing in it may be folded."""
+    from rich.cells import cell_len
+
+    longest = max(map(cell_len, column))
+    return max(cell_len(name), longest if whole else min(longest, _FOLDED_MIN))
+
+
+def _print_records(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> None:
+    """Rows for a terminal that is too narrow for a table: the first value of each, and the others below it."""
+    from rich.cells import cell_len
+
+    for first, *others in cells:
+        click.echo(first)
+        line = ""
+        for name, cell in zip(names[1:], others, strict=True):
+            pair = f"  {name.lower()} {cell}"
+            if line and cell_len(line) + cell_len(pair) > width:
+                click.echo(line)
+                line = ""
+            line += pair
+        if line:
+            click.echo(line)
 
 
 def _cell(key: str, value: object) -> str:

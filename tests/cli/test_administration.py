@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -12,6 +14,7 @@ from broker_core.cli.policies import NAMESPACE_POLICIES, TOPIC_POLICIES
 from broker_core.client import Client
 from broker_core.server.admin.policies import POLICIES
 from broker_core.testing.running_broker import RunningBroker
+from tests.apache_pulsar.start import ApachePulsar
 from tests.cli.conftest import Pulsarish
 
 
@@ -241,3 +244,33 @@ def test_messages_are_sent_without_batches_on_demand(pulsarish: Pulsarish, topic
     ids = pulsarish("produce", topic, "-m", "a", "-m", "b", "--no-batching").stdout.decode().split()
     assert len({each.rpartition(":")[0] for each in ids}) == 2
     assert pulsarish("produce", topic, "-m", "a", "--no-batching", "--batch-by-key").returncode == 2
+
+
+def test_lists_count_messages_also_after_a_restart(lonely: Pulsarish, tmp_path: Path) -> None:
+    """1,001 in batches, 10 of them acknowledged: what is stored and what is unread, of the topic and its partitions."""
+    with RunningBroker(tmp_path / "data") as broker:
+        where = ("--data-dir", str(broker.data_dir))
+        assert lonely("topic", "create", "t", "-p", "2", *where).returncode == 0
+        assert lonely("sub", "create", "t", "s", "--from", "earliest", *where).returncode == 0
+        assert lonely("produce", "t", *where, stdin=b"x\n" * 1001).returncode == 0
+        assert lonely("consume", "t", "-s", "s", "-n", "10", "--exit", *where).returncode == 0
+        for _ in range(2):
+            (row,) = _objects(lonely("topic", "list", *where).stdout)
+            assert (row["messages"], row["unread"]) == (1001, 991)
+            (sub,) = _objects(lonely("sub", "list", "t", *where).stdout)
+            assert sub["unread"] == 991
+            broker.restart()
+
+
+@pytest.mark.pulsar
+def test_an_apache_pulsar_tells_entries_and_no_messages(
+    lonely: Pulsarish, apache_pulsar: ApachePulsar, topic: str
+) -> None:
+    """What it does not tell is null, and nothing is made up."""
+    topic = f"{topic}-{uuid4().hex}"  # it lives longer than a run of tests
+    where = ("--url", apache_pulsar.service_url, "--http-url", apache_pulsar.http_url)
+    assert lonely("produce", topic, "-m", "x", *where).returncode == 0
+    assert lonely("sub", "create", topic, "s", "--from", "earliest", *where).returncode == 0
+    (row,) = [row for row in _objects(lonely("topic", "list", *where).stdout) if row["topic"].endswith(f"/{topic}")]
+    assert (row["messages"], row["unread"], row["msgBacklog"]) == (None, None, 1)
+    assert b"MSGBACKLOG" in lonely("topic", "list", "-o", "table", *where).stdout

@@ -46,7 +46,7 @@ def test_a_terminal_gets_tables_and_a_pipe_json(broker: RunningBroker, pulsarish
     pulsarish("topic", "create", "orders", "-p", "2")
     shown = _plain(at_a_terminal(tmp_path, "topic", "list", PULSARISH_DATA_DIR=str(broker.data_dir)))
     header, row = shown.splitlines()[0].split(), shown.splitlines()[1].split()
-    assert header[:3] == ["TOPIC", "PARTITIONS", "MSGINCOUNTER"]
+    assert header[:3] == ["TOPIC", "PARTITIONS", "MESSAGES"]
     assert row[:3] == ["persistent://public/default/orders", "2", "0"]
     assert pulsarish("topic", "list").stdout.startswith(b'{"topic": "persistent://public/default/orders"')
     assert pulsarish("topic", "list", "-o", "table").stdout.startswith(b"TOPIC ")
@@ -64,6 +64,22 @@ def test_a_narrow_terminal_cuts_nothing_off(broker: RunningBroker, pulsarish: Pu
     assert shown.splitlines()[0].split() == ["NAME", "VALUE", "ORIGIN"]
     assert "subscriptionKeySharedUseClassicPersistentImplementation" in shown
     assert "…" not in shown
+
+
+@pytest.mark.parametrize("columns", ["30", "60", "80", "100"])
+@pytest.mark.parametrize("command", [("topic", "list"), ("topic", "stats", "counted"), ("sub", "list", "counted")])
+def test_heads_and_digits_stay_in_one_piece(
+    broker: RunningBroker, pulsarish: Pulsarish, tmp_path: Path, columns: str, command: tuple[str, ...]
+) -> None:
+    """Where a table does not fit, each row has its values below its name."""
+    pulsarish("topic", "create", "counted")
+    pulsarish("sub", "create", "counted", "reader", "--from", "earliest")
+    pulsarish("produce", "counted", stdin=b"x\n" * 1001)
+    shown = _plain(at_a_terminal(tmp_path, *command, PULSARISH_DATA_DIR=str(broker.data_dir), COLUMNS=columns))
+    assert re.search(r"UNREAD|unread [0-9]+,[0-9]{3}\b", shown)
+    assert re.search(r"\b[0-9]+,[0-9]{3}\b", shown)
+    assert not re.search(r"^\s*[0-9,]+\s*$", shown.rpartition("\n")[0], re.MULTILINE)
+    assert all(len(line) <= int(columns) for line in shown.splitlines() if not line.startswith("persistent://"))
 
 
 def test_who_says_no_is_told_that_nothing_was_done(broker: RunningBroker, pulsarish: Pulsarish, tmp_path: Path) -> None:
