@@ -73,7 +73,8 @@ def judge(partition: Where, number: int, facts: Facts) -> Verdict:
     at, found = facts.at, facts.next
     wanted = at.text(number)
     if facts.read_ms is not None and (facts.is_unkept or facts.found_ms not in (None, facts.read_ms)):
-        stands = "nothing" if facts.mark_delete is None else str(facts.mark_delete)
+        stands = f"stands after {facts.mark_delete}" if facts.mark_delete is not None else "tells no position"
+        stands = stands if facts.is_subscribed else "is not there any more"
         told = lost_identity(partition, wanted, facts.read_ms, facts.found_ms, facts.subscription, stands)
         return Verdict(told, anew=True)
     if facts.end.position.entry > 0 and not _is_possible_end(facts):

@@ -120,15 +120,15 @@ def lost_end(partition: Where, start: str, end: str) -> Loss:
 
 
 def lost_identity(
-    partition: Where, wanted: str, read_ms: int, found_ms: int | None, subscription: str, mark: str
+    partition: Where, wanted: str, read_ms: int, found_ms: int | None, subscription: str, stands: str
 ) -> Loss:
     """The entry before the place is another one than the query has read there, or is not there (None): the broker was
     restored from an older copy of its data, and has given ids once more."""
     found = "is not there any more" if found_ms is None else f"was published at {_time(found_ms)}"
     text = (
         f"partition {partition} should go on at {wanted}, behind an entry that was published at {_time(read_ms)}, but "
-        f'the entry there {found}, and its subscription "{subscription}" stands after '
-        f"{mark}: the broker was restored from an older copy of its data, or the topic was replaced; reading goes on "
+        f'the entry there {found}, and its subscription "{subscription}" {stands}: '
+        f"the broker was restored from an older copy of its data, or the topic was replaced; reading goes on "
         f"behind what the subscription has acknowledged, and rows may come again: {_count(-1)} lost"
     )
     return Loss("replaced", partition, text, wanted)

@@ -211,6 +211,7 @@ class PositionDriver:
         stop = self._stop(places, ends, limit)
         self._note_lag(stop, ends)
         self._cursors.open_all(names.values(), makes=set(names.values()) - had_messages)
+        self._resuming.begin(names.values())
         self._start_acks(SourceOffset.of({key: place.at for key, place in places.items()}))
         self._cursors.finish_acks()
         self._pace.began()

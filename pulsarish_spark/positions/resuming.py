@@ -10,6 +10,7 @@ that ledger is there, so nothing of it is lost (``losses.holes``). A loss is tol
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from broker_core.base.errors import ChecksumMismatchError, ProtocolError, SubscriptionNotFoundError
@@ -77,6 +78,10 @@ class Resuming:
     def is_held(self, name: str) -> bool:
         """Whether ``hold`` has nothing to ask."""
         return self._cursors.is_open(name) and self._checked.get(name) == self._cursors.handle(name).session
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Reading begins on partitions whose cursors were just opened: nothing was read of another log."""
+        self._checked |= {name: self._cursors.handle(name).session for name in names}
 
     def hold(self, place: Place) -> Place:
         """Make sure that the subscription holds what comes at ``place``; DataLossError if something of it is lost.

@@ -66,6 +66,9 @@ Pulsar's clients wait as long, and then acknowledge."""
 BACKLOG_EVERY_S: Final = 5.0
 """How old what is told of the backlog may be while no batch is made: a question for each partition."""
 
+_LONGEST_MS: Final = 9_999_999_999_999
+"""A publish time of thirteen digits, as there will be until the year 2286."""
+
 Ids = Mapping[int, Entries]
 """Entries by ledger."""
 
@@ -379,7 +382,9 @@ class QueueDriver:
 
 
 def _offset_of(number: int, choice: Choice) -> QueueOffset:
-    partitions = {key: PartitionBatch.of(given) for key, given in choice.entries().items()}
+    """The offset of a batch, as long as it will be with the publish times that are asked for when it is chosen."""
+    given = {key: PartitionBatch.of(given) for key, given in choice.entries().items()}
+    partitions = {key: replace(part, published_ms=_LONGEST_MS) for key, part in given.items()}
     return QueueOffset(number, choice.messages, partitions)
 
 

@@ -158,6 +158,8 @@ class BrokerView:
         """The first entries of partitions that were empty when ``edges`` were asked for, and had an end when ``ends``
         were: entries may have come between the two questions, and the end must not pass for the beginning then."""
         filled = [name for name, both in edges.items() if both.first is None and ends[name].position.entry > 0]
+        if not filled:
+            return {}
         places = [(name, POSITION_EARLIEST) for name in filled]
         found = zip(filled, self._client.first_entries_at(places, unmade_ok=True), strict=True)
         # Behind the end comes what is there since the second question.

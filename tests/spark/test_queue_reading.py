@@ -134,7 +134,7 @@ def test_an_offset_that_would_be_too_long_makes_smaller_batches(
     query = share(topic=topic, subscriptionType=kind, maxOffsetsPerTrigger=300)
     del query._options["startingOffsets"]
     restarted(query)
-    most = len(topic) + 120
+    most = 2 * len(topic) + 190
     monkeypatch.setattr("pulsarish_spark.queue.queue_driver.TEXT_BYTES_MAX", most)
     batches: list[list[int]] = []
     while (batch := query.trigger()) is not None:
