@@ -286,12 +286,9 @@ class PositionDriver:
 
     def _look_at_holds(self, start: SourceOffset, *, is_idle: bool, is_over: bool = False) -> None:
         if self._holds.is_due or is_over:
-            acked = self._by_name(start.offsets)
+            names = self._layout.names
+            acked = {names[key]: offset for key, offset in start.offsets.items() if key in names}
             self._holds.look(self._cursors.subscription, acked, is_idle=is_idle, is_over=is_over)
-
-    def _by_name(self, offsets: Offsets) -> dict[str, Offset]:
-        names = self._layout.names
-        return {names[key]: offset for key, offset in offsets.items() if key in names}
 
     def _ends(self, places: Mapping[TopicPartition, Place]) -> Offsets:
         """The ends of all partitions, after waiting a moment for news if there are none; never past the target."""

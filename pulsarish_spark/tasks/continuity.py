@@ -23,13 +23,14 @@ from pulsarish_spark.tasks.planning import EntryRange
 class Continuity:
     """Watches the entries of one range go by and reports what is missing to the policy.
 
-    ``around`` tells what lies around a position now.
+    ``around`` tells what lies around a position now. ``holes``: whether the broker may have some.
     """
 
     def __init__(
-        self, wanted: EntryRange, end: Offset, policy: LossPolicy, around: Callable[[Position], Bounds]
+        self, wanted: EntryRange, end: Offset, policy: LossPolicy, around: Callable[[Position], Bounds], *, holes: bool
     ) -> None:
         self._around = around
+        self._holes = holes
         self._key = wanted.key
         self._next = wanted.start._replace(batch=0)
         if wanted.start.message_index >= 0:
@@ -40,23 +41,29 @@ class Continuity:
 
     def check(self, entries: Sequence[EntryRef]) -> None:
         """Take note of the next entries; they are in order, and not empty."""
-        if entries[-1].ledger == entries[0].ledger:
-            self._step(entries[0])
+        first, last = entries[0], entries[-1]
+        if last.ledger == first.ledger and (self._holes or last.entry - first.entry == len(entries) - 1):
+            self._step(first)
         else:
             for entry in entries:
                 self._step(entry)
-        self._next = behind(entries[-1])
+        self._next = behind(last)
 
     def finish(self) -> None:
         """All that comes before the end has been seen."""
         missing = indexes_between(self._next, self._end)
         if self._lenient or self._next.key >= self._end.key or missing == 0:
             return
+        if self._holes and self._has_only_holes():
+            return
+        self._policy.report(lost_tail(self._key, self._text(self._next), self._text(self._end), missing))
+
+    def _has_only_holes(self) -> bool:
+        """Whether nothing comes before the end, in a ledger that is there."""
         at = self._next.position
         around = self._around(at)
         comes_behind = around.first is None or offset_of(around.first).position >= self._end.behind_entry
-        if not comes_behind or not follows(at, around.before):
-            self._policy.report(lost_tail(self._key, self._text(self._next), self._text(self._end), missing))
+        return comes_behind and follows(at, around.before)
 
     def _step(self, entry: EntryRef) -> None:
         wanted, self._next = self._next, behind(entry)
@@ -66,7 +73,7 @@ class Continuity:
         found = offset_of(entry)
         if is_another(wanted, found):
             self._policy.report(lost_topic(self._key, self._text(wanted), self._text(found)))
-        elif missing := lost_between(wanted, found, lambda: self._around(wanted.position).before):
+        elif missing := lost_between(wanted, found, lambda: self._around(wanted.position).before, holes=self._holes):
             self._policy.report(lost_gap(self._key, self._text(wanted), self._text(found), missing))
 
     def _text(self, offset: Offset) -> str:

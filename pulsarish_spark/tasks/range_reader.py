@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.wire.entry import EntryRef
+from pulsarish_spark.losses.holes import has_holes
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_end, lost_undecodable
 from pulsarish_spark.places.offsets import Offset
@@ -61,7 +62,8 @@ def read_range(
         if kept.wants_undecodable(entry):
             policy.report(lost_undecodable(wanted.key, entry, failure))
 
-    continuity = Continuity(wanted, end, policy, lambda at: client.bounds_at(wanted.name, at))
+    holes = has_holes(client.server_version())
+    continuity = Continuity(wanted, end, policy, lambda at: client.bounds_at(wanted.name, at), holes=holes)
     with client.read_entries(
         wanted.name,
         start.position,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -122,7 +123,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test uses."""
     name: str = request.node.name
-    return "".join(c if c.isalnum() else "-" for c in name)[:80]
+    short = "".join(c if c.isalnum() else "-" for c in name)
+    return short if len(short) <= 80 else f"{short[:71]}-{zlib.crc32(name.encode()):08x}"
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ _made: Final[set[AsyncClient]] = set()
 
 
 class Client:
-    """A client of the cluster at ``service_url``. It has 34 methods, those of ``AsyncClient`` for threads that wait."""
+    """A client of the cluster at ``service_url``. It has 36 methods, those of ``AsyncClient`` for threads that wait."""
 
     def __init__(self, service_url: str, **options: Unpack[ClientOptions]) -> None:
         """``options`` are the other fields of ``ClientConfig``. Nothing is connected before it is needed."""
