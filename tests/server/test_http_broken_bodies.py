@@ -73,7 +73,7 @@ def run(loop_factory: Loop, app: ASGIApp, scenario: Scenario) -> list[str]:
 
     async def connected() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: troubles.append(str(context)))
-        endpoint = HttpEndpoint(app, idle_s=IDLE_S)
+        endpoint = HttpEndpoint(app, client_s=IDLE_S)
         port = await endpoint.bind("127.0.0.1", 0)
         await endpoint.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -148,17 +148,17 @@ def test_a_client_that_leaves_the_end_of_its_answer_is_closed(loop_factory: Loop
 
     async def fills_the_way(scope: Scope, receive: Receive, send: Send) -> None:
         """Answers until what the system takes is full, and then no more."""
-        (connection,) = endpoints[0]._state.connections
+        (connection,) = endpoints[0]._connections
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        while not connection.transport.get_write_buffer_size():
+        while not connection._transport.get_write_buffer_size():
             await send({"type": "http.response.body", "body": bytes(8192), "more_body": True})
             for _ in range(3):
                 await asyncio.sleep(0)
-        assert connection.transport.get_write_buffer_size() < FULL_BYTES
+        assert connection._transport.get_write_buffer_size() < FULL_BYTES
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def connected() -> None:
-        endpoint = HttpEndpoint(fills_the_way, idle_s=IDLE_S)
+        endpoint = HttpEndpoint(fills_the_way, client_s=IDLE_S)
         endpoints.append(endpoint)
         port = await endpoint.bind("127.0.0.1", 0)
         await endpoint.start()

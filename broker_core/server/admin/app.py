@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from starlette.applications import Starlette
@@ -49,7 +48,6 @@ SECTIONS: Final = (
 )
 """All routes but those of policies, by the headings under which docs/admin.md lists them."""
 
-logger = logging.getLogger(__name__)
 _SHOWN_PATH_MAX: Final = 200
 """Characters of a path that an error repeats."""
 
@@ -74,7 +72,7 @@ def build_app(node: Node) -> ASGIApp:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    path = request.url.path[:_SHOWN_PATH_MAX]
+    path = str(request.scope["path"])[:_SHOWN_PATH_MAX]
     if status == 404:
         return refusal(status, f"there is nothing at {path}; docs/admin.md lists the paths")
     if status == 405:
@@ -105,5 +103,5 @@ async def _on_too_large(request: Request, error: Exception) -> Response:
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
-    logger.error("admin request failed path=%s", request.url.path, exc_info=error)
+    """The connection gets the error too, and logs it."""
     return refusal(500, "the broker failed on this request; its log says more")
