@@ -17,9 +17,22 @@ PYTEST = $(RUN) .venv/bin/python -m pytest -n 6 --dist loadgroup --no-loadscope-
 demo: setup  ## run the flights job end to end: Spark, our broker, a chart (DEMO_ARGS=--chaos kills both half-way)
 	@$(RUN) .venv/bin/python examples/flights_etl.py $(DEMO_ARGS)
 
-test: lint  ## everything that must hold: lint, types, all tests (TEST_ARGS="-k name" for some)
-	@.venv/bin/mypy >.venv/.mypy-said 2>&1 & types=$$!; failed=0; $(PYTEST) $(TEST_ARGS) || failed=$$?; \
+test: lint  ## lint, types, and every test that needs no Apache Pulsar (TEST_ARGS="-k name" for some)
+	@.venv/bin/mypy >.venv/.mypy-said 2>&1 & types=$$!; failed=0; $(PYTEST) -m "not pulsar" $(TEST_ARGS) || failed=$$?; \
 	  wait $$types || failed=$$?; cat .venv/.mypy-said; exit $$failed
+
+test-peers: setup  ## the tests on real Apache Pulsars, with official Java clients and tools (needs Maven; TEST_ARGS)
+	@$(PYTEST) -m pulsar $(TEST_ARGS)
+
+test-all: test test-peers rigs  ## all of that
+
+rigs: setup  ## each rig for a moment: kills, damages, crashes, floods, lockstep with an Apache Pulsar, random histories
+	@$(MAKE) kill KILL_ARGS="--kills 20"
+	@$(MAKE) damage DAMAGE_ARGS="--damages 200"
+	@$(MAKE) sim SIM_ARGS="--images 1000"
+	@$(MAKE) flood
+	@$(MAKE) lockstep LOCKSTEP_ARGS="--scripts 5"
+	@$(MAKE) soak SOAK_ARGS="--steps 50000"
 
 test-oldest: setup  ## the quicker tests with the oldest versions that pyproject.toml allows (TEST_ARGS as above)
 	@scripts/test_oldest.sh $(TEST_ARGS)
@@ -83,6 +96,9 @@ stalls: setup  ## run tests while threads are held up at random places (STALLS_S
 soak: setup  ## random histories of all state machines, millions of steps (SOAK_ARGS="--steps N --seed S --only NAME")
 	@$(RUN) .venv/bin/python -m tests.soak $(SOAK_ARGS)
 
+lockstep: setup  ## random scripts on our broker and on an Apache Pulsar, which must do the same (LOCKSTEP_ARGS="--scripts N")
+	@$(RUN) .venv/bin/python -m tests.lockstep $(LOCKSTEP_ARGS)
+
 routing: setup  ## where the official Java, Python and Go clients send keys, and we (ROUTING_ARGS=--write stores it)
 	@$(RUN) .venv/bin/python -m tests.routing.rig $(ROUTING_ARGS)
 
@@ -105,4 +121,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-oldest setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood damage sim clients stalls soak routing cluster notebooks rules comparison clean help
+.PHONY: demo test test-peers test-all rigs test-oldest setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood damage sim clients stalls soak lockstep routing cluster notebooks rules comparison clean help

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -22,6 +22,8 @@ from broker_core.base.errors import (
     UsageError,
 )
 from broker_core.broker.directory.namespaces import NamespaceFullError
+
+R = TypeVar("R")
 
 _USUAL_STATUSES: Final[Mapping[type, int]] = {
     InvalidTopicNameError: 412,
@@ -84,18 +86,25 @@ class Outcome:
 
 
 async def all_done(outcomes: Iterable[Outcome]) -> None:
-    """Wait for changes that were all begun before the first wait: between two waits any topic may be unloaded.
+    """Wait for changes that were all begun before the first wait: between two waits any topic may be unloaded."""
+    await results_of([each.done for each in outcomes])
 
-    The same commit, in one turn of the loop, may complete very many of them, so no code runs then for each.
+
+async def results_of(changes: Sequence[asyncio.Future[R]]) -> list[R]:
+    """The results of changes that were all begun; the first refusal once all are done.
+
+    The same commit, in one turn of the loop, may complete very many of them: ``gather`` would then run code for each.
     """
+    results: list[R] = []
     refusals: list[ServerError] = []
-    for each in list(outcomes):
+    for change in changes:
         try:
-            await each.done
+            results.append(await change)
         except ServerError as error:
             refusals.append(error)
     if refusals:
         raise refusals[0]
+    return results
 
 
 def json_answer(value: object, status: int = 200) -> Response:

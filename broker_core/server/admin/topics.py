@@ -31,6 +31,7 @@ from broker_core.server.admin.answers import (
     done,
     json_answer,
     json_field,
+    results_of,
 )
 from broker_core.server.admin.internal_stats import internal_stats_object
 from broker_core.server.admin.partitioned_stats import merged_stats
@@ -230,7 +231,7 @@ async def terminate_partitions(request: Request) -> Response:
     if not broker_of(request).partitions_of(existing_topic(request)):
         raise RefusedError(405, f"{topic_name(request)} is not partitioned; ask for terminate")
     ending = [(topic, _terminating(topic)) async for topic in all_topics(request)]
-    ends = await asyncio.gather(*(end for _, end in ending))
+    ends = await results_of([end for _, end in ending])
 
     def told() -> Generator[None, None, dict[int, dict[str, int]]]:
         ids = {}
