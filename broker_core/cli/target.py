@@ -168,7 +168,7 @@ class _Directory(click.Path):
             self.fail("It is empty.", param, ctx)
         try:
             os.fsdecode(value).encode()
-        except UnicodeEncodeError:  # SQLite could not open the catalogue in it.
+        except UnicodeEncodeError:  # broker.json and the log, which name it, are UTF-8
             self.fail(f"{value!r} is not UTF-8.", param, ctx)
         from broker_core.base.runtime import checked_data_dir
 

@@ -80,7 +80,7 @@ def serve(
     Raises ConfigError, DataDirLockedError or another StorageError, or OSError for a port that cannot be had.
     """
     data_dir = data_dir.absolute()
-    os.umask(OTHERS)  # SQLite takes the usual permissions for its files
+    os.umask(OTHERS)  # what a library makes, too, is for its owner alone
     try:
         make_directory(str(data_dir.parent))
     except OSError as error:

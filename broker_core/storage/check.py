@@ -10,7 +10,7 @@ or before an acknowledgement has lost its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -50,7 +50,7 @@ from broker_core.storage.records import (
 )
 from broker_core.storage.recovery import least_synced
 from broker_core.storage.scan import Gap, walk
-from broker_core.storage.store import STORE_CREATED
+from broker_core.storage.store import STORE_CREATED, refuse_other_format
 
 
 @dataclass(slots=True)
@@ -108,10 +108,13 @@ def verify_directory(disk: Disk, directory: str, on_file: Callable[[FileReport],
 
     Raises:
         DataDirLockedError: a broker is using the directory.
+        DataFormatError: it is of another format.
         StorageError: there is no such directory, or it is none of ours.
     """
     if not disk.exists(layout.format_path(directory)):
         raise StorageError(f"{directory} is no data directory: it has no FORMAT file", hint="check --data-dir")
+    with suppress(OSError):  # the examination says why the file cannot be read
+        refuse_other_format(disk, directory)
     lock = disk.lock(layout.lock_path(directory))
     try:
         return _Examination(disk, directory, on_file or (lambda report: None)).run()
@@ -140,18 +143,15 @@ class _Examination:
     def run(self) -> Report:
         self._file(layout.format_path(self._directory), "format", _check_format)
         self._report.can_start = self._report.ok
-        report = FileReport(layout.catalogue_path(self._directory), "catalogue")
-        # Looked at before SQLite has it open, whose lock would go with any other handle of the file that is closed.
-        report.size_bytes = sum(map(self._size, (report.path, f"{report.path}-wal")))
+        path = layout.catalogue_path(self._directory)
         try:
-            catalogue = Catalogue(self._disk, report.path, create=False, examine=True)
+            catalogue = Catalogue(self._disk, self._directory, create=False)
         except StorageError as e:
-            report.problems.append(str(e))
+            self._done(FileReport(path, "catalogue", self._size(path), problems=[str(e)]))
             self._report.can_start = False
-            self._done(report)
             return self._report
         try:
-            self._catalogue(catalogue, report)
+            self._catalogue(catalogue)
             self._ledgers(catalogue)
             self._cursors(catalogue)
             self._buckets()
@@ -159,14 +159,14 @@ class _Examination:
             catalogue.close(write=False)
         return self._report
 
-    def _catalogue(self, catalogue: Catalogue, report: FileReport) -> None:
-        """The catalogue's own file, and those beside it that something was found of."""
-        report.problems += catalogue.problems()
-        self._done(report)
-        for finding in catalogue.findings:
-            self._done(FileReport(finding.path, "catalogue", self._size(finding.path), problems=[finding.what]))
+    def _catalogue(self, catalogue: Catalogue) -> None:
+        contradictions = catalogue.contradictions()
+        for path in (layout.catalogue_path(self._directory), layout.catalogue_copy_path(self._directory)):
+            problems = [finding.what for finding in catalogue.findings if finding.path == path]
+            self._done(FileReport(path, "catalogue", self._size(path), problems=problems + contradictions))
+            contradictions = []
         path = layout.marks_path(self._directory)
-        if catalogue.compared and not self._disk.exists(path):
+        if not self._disk.exists(path):
             what = "is missing; whether logs that were open lost their ends cannot be told"
             self._done(FileReport(path, "marks", problems=[what]))
 
@@ -272,11 +272,8 @@ class _Examination:
 
 
 def _check_format(file: File, report: FileReport) -> None:
-    version = layout.parse_format(file.read(0, 256))
-    if version is None:
+    if layout.parse_format(file.read(0, 256)) is None:
         report.problems.append("is damaged")
-    elif version != layout.FORMAT_VERSION:
-        report.problems.append(f"names format {version}, this version reads {layout.FORMAT_VERSION}")
 
 
 def check_ledger(row: LedgerRow, file: File, report: FileReport, copy: Head | None = None) -> int:

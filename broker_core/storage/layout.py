@@ -4,8 +4,8 @@
     <data dir>/
       FORMAT              one line: what this is and which format version, written and synced before anything else
       LOCK                held by the owning process; its text is the process id
-      meta.db             the catalogue (SQLite, write-ahead log beside it)
-      meta.changes        checksums of its pages and its newest transactions, to compare with
+      catalogue           names, policies and the list of ledgers: a snapshot, and the changes since
+      catalogue.copy      the same, a second time
       marks               the newest commit mark of each open log, a second time
       ledgers/<id>.log    entries of one ledger
       cursors/<n>.log     acknowledgements of all subscriptions; the catalogue says which n is current
@@ -22,7 +22,7 @@ from typing import Final
 
 from broker_core.base.runtime import DATA_LOCK_FILE
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 """Version of the whole directory. A broker opens this version only; another one is refused with a hint."""
 
 _FORMAT_TEXT = re.compile(rb"pulsarish data directory, format (\d{1,9})\n")
@@ -57,11 +57,11 @@ def lock_path(directory: str) -> str:
 
 
 def catalogue_path(directory: str) -> str:
-    return f"{directory}/meta.db"
+    return f"{directory}/catalogue"
 
 
-def changes_path(directory: str) -> str:
-    return f"{directory}/meta.changes"
+def catalogue_copy_path(directory: str) -> str:
+    return f"{directory}/catalogue.copy"
 
 
 def marks_path(directory: str) -> str:
@@ -115,6 +115,6 @@ def parse_quarantined_ledger(name: str) -> int | None:
 
 
 def set_aside_path(path: str, number: int) -> str:
-    """Where the copy of a whole file lies that was damaged at transaction ``number``: ``meta.db-wal-12.bin``."""
+    """Where the copy of a whole file lies that was found damaged at ``number``: ``catalogue-12.bin``."""
     folder, name = path.rsplit("/", 1)
     return f"{folder}/quarantine/{name}-{number}.bin"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the catalogue with the folder of ledgers when a store is opened, and finishes what a crash interrupted.
 
-Owns what becomes of ledgers that were half made or half deleted. A file is removed only if the catalogue knows it as
-one of these and nothing else shows that it is needed: neither a commit mark in it nor the copy of one, nor a header
-that names another ledger. What is not a regular file is left alone. Must not know of topics that are in use.
+Owns what becomes of ledgers that were half made or half deleted. A file is removed only if the catalogue, which is made
+durable first, knows it as one of these and nothing else shows that it is needed: neither a commit mark in it nor the
+copy of one, nor a header that names another ledger. What is not a regular file is left alone. Must not know of topics
+that are in use.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def clean_up_ledgers(context: StoreContext) -> None:
     rows = context.catalogue.ledgers.all()
     unknown = there - {row.id for row in rows}
     _refuse_old_catalogue(context, unknown)
+    context.catalogue.begin()  # before anything is removed by its word, which may be in the system's memory only
     made = _made(context, [row for row in rows if row.state == LEDGER_CREATING])
     for ledger in made:
         context.catalogue.ledgers.mark_open(ledger)
@@ -58,8 +60,8 @@ def _refuse_old_catalogue(context: StoreContext, unknown: set[int]) -> None:
     if newer:
         path = layout.ledger_path(context.directory, newer[-1])
         raise DataFormatError(
-            f"the catalogue meta.db is older than the data: it knows nothing of {path}",
-            hint="restore the newest meta.db and meta.db-wal; if there are none, move the newer ledger files away",
+            f"{layout.catalogue_path(context.directory)} is older than the data: it knows nothing of {path}",
+            hint="restore the newest catalogue and catalogue.copy; without them, move the newer ledger files away",
         )
 
 

@@ -12,10 +12,10 @@ A log file is one 64-byte file header, then records back to back. Every record i
     FOOTER   0         entries    next index   first index         offsets and indexes of all entries
     CHANGE   kind      cursor id  0            epoch               a change of one cursor
 
-Of ``meta.changes`` (kind 4) the two have other fields:
+In the catalogue (kind 4) a CHANGE has other fields:
 
-    INDEX    0         number     pages        bytes of a page     checksums of the pages of meta.db
-    CHANGE   0         number     0            0                   one transaction of the catalogue
+    CHANGE   0         number     0            0                   the changes of one group
+    CHANGE   1         number     0            0                   a snapshot of all tables
 
 *Body check.* An entry brings its own CRC32C (bytes 2 to 6, over all that follows); it is copied into the head as it is,
 so the body is never summed a second time. Other bodies are summed when they are written.
@@ -34,7 +34,6 @@ rests is always marked, at the price of one small write.) Recovery may drop byte
 *Index records.* Each holds what a footer would, of the entries since the INDEX record before it; ``c`` is the offset of
 that one, 0 for none. Each is noted in the catalogue once it is synced. So recovery goes from there back along the
 chain, and reads only what is behind, however much the ledger holds. A file without them is read from its beginning.
-(They came with version 2 of the catalogue, which keeps brokers away that do not know them.)
 """
 
 from __future__ import annotations

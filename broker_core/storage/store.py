@@ -330,16 +330,22 @@ def _format_version(disk: Disk, directory: str) -> int | None:
         return layout.parse_format(file.read(0, 256))
 
 
-def _check_format(disk: Disk, directory: str) -> None:
-    path = layout.format_path(directory)
+def refuse_other_format(disk: Disk, directory: str) -> None:
+    """DataFormatError if the FORMAT file of ``directory`` names another version than ours."""
     version = _format_version(disk, directory)
-    if version == layout.FORMAT_VERSION and disk.exists(layout.ledgers_dir(directory)):
-        return
     if version not in (None, layout.FORMAT_VERSION):
         raise DataFormatError(
             f"{directory} has data of format {version}, this broker reads format {layout.FORMAT_VERSION}",
-            hint="use the broker version that wrote it, or a newer one",
+            hint="use the version of pulsarish that wrote it, or name an empty directory",
         )
+
+
+def _check_format(disk: Disk, directory: str) -> None:
+    path = layout.format_path(directory)
+    refuse_other_format(disk, directory)
+    version = _format_version(disk, directory)
+    if version is not None and disk.exists(layout.ledgers_dir(directory)):
+        return
     if version is None:
         _refuse_foreign(disk, directory)
     # Before the folder for ledgers is there, the first start was cut short, perhaps before the sync of this file.
@@ -361,7 +367,7 @@ def _sync_names(disk: Disk, directory: str) -> None:
 
 def _refuse_foreign(disk: Disk, directory: str) -> None:
     """DataFormatError if ``directory``, which has no valid FORMAT file, has anything else in it."""
-    if disk.exists(layout.catalogue_path(directory)):
+    if disk.exists(layout.catalogue_copy_path(directory)):
         raise DataFormatError(
             f"{directory} has data of a broker, but its FORMAT file is damaged or missing",
             hint=f'restore it; of this version it holds the one line "{layout.format_text().decode().strip()}"',
@@ -382,25 +388,23 @@ def _make_folders(disk: Disk, directory: str) -> None:
 
 
 def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> tuple[Catalogue, MarkCopies]:
-    """Open ``meta.db``. It is made only while the folder for ledgers does not exist: that comes into being last."""
+    """Read the catalogue. It is made only while the folder for ledgers does not exist: that comes into being last."""
     ready = disk.exists(layout.ledgers_dir(directory))
-    path = layout.catalogue_path(directory)
-    marks_there = disk.exists(layout.marks_path(directory))
-    if not disk.exists(path) and disk.exists(layout.changes_path(directory)):
-        ready = True  # it comes after meta.db: there was one
+    marks_path = layout.marks_path(directory)
+    marks_there = disk.exists(marks_path)
     try:
-        marks = MarkCopies(disk, layout.marks_path(directory))
-        marks.make()  # before the catalogue says that they are there
+        marks = MarkCopies(disk, marks_path)
+        marks.make()
     except OSError as e:
         raise disk_failed(e) from e
-    catalogue = Catalogue(disk, path, create=not ready)
-    if catalogue.compared and not marks_there:
+    catalogue = Catalogue(disk, directory, create=not ready)
+    if ready and not marks_there:
         what = "is missing; whether logs that were open lost their ends cannot be told"
-        catalogue.findings.append(Damage(layout.marks_path(directory), 0, 0, what))
+        catalogue.findings.append(Damage(marks_path, 0, 0, what))
     try:
         if not ready:
             catalogue.numbers.set(STORE_CREATED, catalogue.numbers.get(STORE_CREATED) or clock.now_ms())
-            catalogue.flush()
+            catalogue.begin()
         _make_folders(disk, directory)
     except OSError as e:
         catalogue.close(write=False)

@@ -202,7 +202,8 @@ def _prepare(data_dir: Path) -> None:
     """Make the directory if there is none. EmbeddedBrokerError, with nothing written, if it holds other data."""
     make_directory(str(data_dir))
     names = os.listdir(data_dir)
-    has_been_ours = "FORMAT" in names or "meta.db" in names  # If they are damaged, the broker says how to mend them.
+    # If one of them is damaged, or gone, the broker says how to mend that.
+    has_been_ours = "FORMAT" in names or "catalogue.copy" in names
     if not has_been_ours and (foreign := first_foreign(names)):
         raise EmbeddedBrokerError(
             f"{data_dir} is no data directory of a broker: it has {foreign} but no FORMAT file",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.base.errors import ConsumerBusyError, DataFormatError, NotAllowedError, ProducerBusyError
+from broker_core.base.errors import ConsumerBusyError, NotAllowedError, ProducerBusyError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
@@ -23,7 +23,6 @@ from broker_core.broker.policies.policy_values import (
     quotas_under,
     settings_under,
 )
-from broker_core.storage.catalogue import Catalogue
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, TOPIC, World
 
 NAMESPACE = NamespaceName("public", "default")
@@ -224,45 +223,6 @@ def test_a_namespace_is_deleted_when_it_is_empty_or_by_force() -> None:
     assert world.broker.policies.of_namespace(other) == NO_POLICIES
     world.restart()
     assert world.broker.policies.of_namespace(other) == NO_POLICIES
-
-
-def make_version_1(catalogue: Catalogue) -> None:
-    """Turn the file of a catalogue into what the first version of the broker left."""
-    catalogue._file._db.execute("DROP TABLE topic_policies")
-    catalogue._file._db.execute("ALTER TABLE ledgers DROP COLUMN lost")
-    catalogue._file._db.execute("PRAGMA user_version = 1")
-
-
-def test_a_catalogue_of_the_first_version_is_brought_up_to_date() -> None:
-    """1.1.5: it had no policies of topics, and kept for a namespace whatever was sent; that is not acted on now."""
-    world = World()
-    world.topic()
-    world.restart()
-    catalogue = world.store.catalogue
-    catalogue.namespaces.put("public/default", {"message_ttl_in_seconds": 1, "anything": []})
-    catalogue.flush()
-    make_version_1(catalogue)
-    world.restart()
-    assert world.broker.policies.of_namespace(NAMESPACE) == NO_POLICIES
-    drained(world.broker.set_topic_policies(NAME, Policies(message_ttl_in_seconds=5)))
-    world.restart()
-    assert world.topic().settings.ttl_duration_default_in_seconds == 5
-
-
-def test_the_doctor_leaves_an_old_catalogue_as_it_is() -> None:
-    """1.1.5: looking changes nothing; a catalogue of a version to come is refused."""
-    world = World()
-    make_version_1(world.store.catalogue)
-    world.broker.close()
-    world.settle()
-    world.store.close()
-    looked = Catalogue(world.disk, "/data/meta.db", create=False, examine=True)
-    assert looked.problems() == []
-    assert looked._database.value("PRAGMA user_version") == 1
-    looked._file._db.execute("PRAGMA user_version = 99")
-    looked.close()
-    with pytest.raises(DataFormatError, match="schema version 99"):
-        Catalogue(world.disk, "/data/meta.db", create=False)
 
 
 _COUNTS = st.none() | st.integers(0, 2**31 - 1)

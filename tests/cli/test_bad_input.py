@@ -247,7 +247,7 @@ def test_what_no_broker_takes(pulsarish: Pulsarish, command: tuple[str, ...], wh
 
 @pytest.mark.parametrize("command", ["serve", "doctor"])
 def test_a_directory_that_is_no_text(lonely: Pulsarish, tmp_path: Path, command: str) -> None:
-    """SQLite opens no file in it: code 2, and nothing is left there."""
+    """No log can say its name: code 2, and nothing is left there."""
     done = lonely(command, "--data-dir", str(tmp_path / "\udcff"))
     assert (done.returncode, done.stdout, b"is not UTF-8" in done.stderr) == (2, b"", True)
     assert list(tmp_path.iterdir()) == []

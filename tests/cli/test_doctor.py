@@ -30,7 +30,7 @@ def test_a_sound_directory_has_no_problems(lonely: Pulsarish, tmp_path: Path) ->
     assert sum(file["records"] for file in files if file["kind"] == "ledger") >= 20
     assert not any(file["problems"] for file in files)
     catalogue = [file["size"] for file in files if file["kind"] == "catalogue"]
-    assert sum(catalogue) >= sum(each.stat().st_size for each in (tmp_path / "d").glob("meta.db")) > 0
+    assert sum(catalogue) >= sum(each.stat().st_size for each in (tmp_path / "d").glob("catalogue*")) > 0
 
 
 def test_a_flipped_bit_is_found(lonely: Pulsarish, tmp_path: Path) -> None:

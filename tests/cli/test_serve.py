@@ -129,12 +129,12 @@ def test_one_port_cannot_be_both(lonely: Pulsarish) -> None:
 @pytest.mark.parametrize(
     ("spoil", "code", "words"),
     [
-        ("rm meta.db", 7, "meta.db is missing"),
-        ("truncate -s 5000 meta.db", 7, "the catalogue meta.db is damaged"),
-        ("head -c 20000 /dev/zero > meta.db", 7, "the catalogue meta.db is damaged"),
+        ("rm catalogue*", 7, "catalogue is missing"),
+        ("truncate -s 5000 catalogue*", 7, "catalogue is damaged"),
+        ("for f in catalogue*; do head -c 20000 /dev/zero > $f; done", 7, "catalogue is damaged"),
         ("rm FORMAT", 7, "its FORMAT file is damaged or missing"),
         (": > FORMAT", 7, "its FORMAT file is damaged or missing"),
-        ("sed -i s/1/2/ FORMAT", 7, "has data of format 2, this broker reads format 1"),
+        ("sed -i s/2/1/ FORMAT", 7, "has data of format 1, this broker reads format 2"),
         ("mkdir x; mv * x 2>/dev/null", 7, "is no data directory of this broker: it has x"),
     ],
 )
@@ -150,7 +150,8 @@ def test_a_directory_that_cannot_be_used_is_left_alone(
         assert (process.returncode, words in said.replace("\n", ": ")) == (code, True), said
     assert {path.name: path.read_bytes() for path in data_dir.iterdir() if path.name in before} == before
     if (data_dir / "FORMAT").exists():
-        assert b"the broker does not start on it" in lonely("doctor", "--data-dir", str(data_dir)).stderr
+        done = lonely("doctor", "--data-dir", str(data_dir))
+        assert b"the broker does not start on it" in done.stderr or words.encode() in done.stderr
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def _choose(files: Files, chance: random.Random) -> str:
     for path in sorted(files):
         folder = path.rpartition("/")[0]
         kinds.setdefault(path if folder == "/data" else folder, []).append(path)
-    weights = [3 if kind.endswith(("-wal", "ledgers", "cursors")) else 1 for kind in kinds]
+    weights = [3 if kind.endswith(("catalogue", "ledgers", "cursors")) else 1 for kind in kinds]
     return chance.choice(chance.choices(list(kinds.values()), weights)[0])
 
 

@@ -55,7 +55,7 @@ _TABLES: Final = {
     "subscriptions": "id, topic_id, name, properties", "topic_policies": "name, policies",
     "ledgers": "id, topic_id, first_index",
 }  # fmt: skip
-_COUNTERS: Final = "transaction", "broker starts", "cursor_log"
+_COUNTERS: Final = "broker starts", "cursor_log"
 """Numbers that differ after each start."""
 
 

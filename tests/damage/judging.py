@@ -142,7 +142,7 @@ def _ask_doctor(disk: SimDisk) -> list[str]:
 
 def _refused(error: StorageError, problems: list[str], before: Files, after: Files) -> Verdict:
     """It does not start, and says why: the doctor must say so too, and no data may have been touched."""
-    if "/data" not in str(error) and "meta.db" not in str(error):
+    if "/data" not in str(error):
         raise JudgementError(f"the refusal to start names no file: {error}")
     if not problems:
         raise JudgementError(f"the doctor finds nothing where the broker does not start: {error}")

@@ -166,7 +166,7 @@ def test_what_is_kept_twice_is_synced_twice_though_nobody_sends_any_more() -> No
     clean = threading.Event()
 
     def before(kind: str, path: str) -> None:
-        if path.startswith(("/data/marks", "/data/meta.changes")) and kind in ("write", "sync"):
+        if path.startswith(("/data/marks", "/data/catalogue.copy")) and kind in ("write", "sync"):
             dirty.add(path) if kind == "write" else dirty.discard(path)
             clean.clear() if dirty else clean.set()
 

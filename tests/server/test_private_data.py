@@ -38,11 +38,11 @@ def _use(broker: RunningBroker) -> None:
 
 @pytest.mark.usefixtures("generous")
 def test_files_and_folders_are_for_their_owner_whatever_the_umask(data_dir: Path) -> None:
-    """Those that SQLite makes too; and nothing is told of others, because there are none."""
+    """Nothing is told of others, because there are none."""
     with RunningBroker(data_dir) as broker:
         _use(broker)
         everything = [data_dir, *data_dir.rglob("*")]
-        assert {each.name for each in everything} >= {"meta.db", "meta.db-wal", RUNTIME_FILE, "ledgers", "cursors"}
+        assert {each.name for each in everything} >= {"catalogue", "catalogue.copy", RUNTIME_FILE, "ledgers", "cursors"}
         assert {each: oct(_mode(each)) for each in everything if _mode(each) & 0o077} == {}
         assert "others than the owner" not in broker.stderr
 
@@ -52,15 +52,15 @@ def test_what_others_may_read_is_told_at_the_start(data_dir: Path) -> None:
     with RunningBroker(data_dir) as broker:
         broker.stop()
         data_dir.chmod(0o755)
-        (data_dir / "meta.db").chmod(0o644)
+        (data_dir / "marks").chmod(0o644)
         broker.start()
         told = (
-            f"others than the owner may use the data paths={data_dir} (mode 0755), {data_dir / 'meta.db'} (mode 0644)"
+            f"others than the owner may use the data paths={data_dir} (mode 0755), {data_dir / 'marks'} (mode 0644)"
         )
         assert told in broker.stderr
 
 
-@pytest.mark.parametrize("name", ["meta.db", "meta.db-wal", "FORMAT", DATA_LOCK_FILE])
+@pytest.mark.parametrize("name", ["catalogue", "catalogue.copy", "FORMAT", DATA_LOCK_FILE])
 def test_a_link_in_place_of_a_file_is_refused(name: str, data_dir: Path, tmp_path: Path) -> None:
     """The broker does not start, names the link, and leaves what it leads to as it is."""
     target = tmp_path / "of somebody else"

@@ -16,9 +16,10 @@ import pytest
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.storage import Catalogue
+from broker_core.storage.catalogue import file
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
-from tests.storage.model import discard, open_store
+from tests.storage.model import DIRECTORY, discard, open_store
 
 IMAGES: Final = int(os.environ.get("PULSARISH_CATALOGUE_IMAGES", "4000"))
 STEPS: Final = 60
@@ -115,7 +116,7 @@ def look(image: SimDisk, names: Names) -> None:
     found = picture(store.catalogue)
     # While a change is being made it has no picture yet; it cannot be on the disk either.
     assert found in names.pictures[names.told :], "a change that was told is lost, or what is there is half a change"
-    assert store.catalogue.problems() == []
+    assert store.catalogue.contradictions() == []
     assert store.recovery.clean
     rows = {row.name: row for row in store.catalogue.topics.all()}
     for name in names.receipts & rows.keys():
@@ -189,16 +190,53 @@ def test_a_change_that_is_taken_back_in_memory_never_reaches_the_file() -> None:
     discard(again)
 
 
-def test_a_file_that_does_not_hold_what_was_read_from_it_stops_the_store() -> None:
-    """Reliability row 9: somebody else changed meta.db; nothing is confirmed on top of that."""
-    store = open_store(SimDisk())
-    topic = store.catalogue.topics.create("t", 1)
+def test_a_file_that_somebody_takes_away_stops_the_store_and_loses_nothing() -> None:
+    """Reliability row 10: nothing is confirmed of a file that nobody will find; what was confirmed is in the copy."""
+    disk = SimDisk()
+    store = open_store(disk)
+    store.catalogue.topics.create("t", 1)
     store.commits.commit_now()
-    store.catalogue._file._db.execute("DELETE FROM topics")
-    store.catalogue.topics.set_properties(topic.id, {"a": "b"})
+    disk.unlink(f"{DIRECTORY}/catalogue")
+    store.catalogue.topics.create("u", 1)
     answers: list[StorageError | None] = []
     store.commits.when_recorded(answers.append)
-    with pytest.raises(StorageError, match=r"not what was read from it.*restart"):
+    with pytest.raises(StorageError, match=r"catalogue was removed or replaced .* start the broker again"):
         store.commits.commit_now()
     assert isinstance(answers[0], StorageError)
+    discard(store)
+    again = open_store(disk)
+    assert [row.name for row in again.catalogue.topics.all()] == ["t"]
+    assert [damage.path for damage in again.recovery.damages] == [f"{DIRECTORY}/catalogue"]
+    discard(again)
+
+
+def test_files_are_begun_anew_when_the_changes_outgrow_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.4 A1: the files stay within bounds, and whenever power is lost meanwhile, no change that was told is lost."""
+    monkeypatch.setattr(file, "_CHANGES_BYTES_MIN", 10_000)
+    disk = SimDisk()
+    store = open_store(disk)
+    path, told, begun = f"{DIRECTORY}/catalogue", 0, 0
+    largest = len(disk.contents(path))
+
+    def before(kind: str, at: str) -> None:
+        nonlocal begun
+        begun += (kind, at) == ("rename", path)
+        if at.startswith(path) or kind == "sync_dir":
+            disk.before = None
+            for image in disk.crashes(number, 4):
+                again = open_store(image)
+                assert told <= again.catalogue.numbers.get("n") <= number
+                assert again.recovery.clean
+                discard(again)
+            disk.before = before
+
+    for number in range(400):
+        store.catalogue.topic_policies.put(f"topic-{number % 9}", {"text": "x" * 500})
+        store.catalogue.numbers.set("n", number)
+        disk.before = before if store.catalogue._file.full or number % 50 == 0 else None
+        store.commits.commit_now()
+        told, largest = number, max(largest, len(disk.contents(path)))
+    assert begun > 3
+    assert largest < 200_000
+    disk.before = None
     discard(store)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from broker_core.base.errors import DataFormatError, StorageError
+from broker_core.base.errors import DataFormatError, DiskFailedError, StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.storage import Store, StoredEntry, TopicLog, UnreadableEntryError, report
@@ -304,75 +304,104 @@ def test_a_file_that_the_catalogue_does_not_know_is_kept_and_reported() -> None:
 # -- the catalogue
 
 
+CATALOGUE = (f"{DIRECTORY}/catalogue", f"{DIRECTORY}/catalogue.copy")
+
+
 def test_a_lost_catalogue_is_refused_and_never_made_anew() -> None:
-    """Reliability row 9: with ledgers present an absent meta.db is an error, not an empty broker."""
+    """Reliability row 9: with ledgers present an absent catalogue is an error, not an empty broker."""
     topic = OneTopic([entry(b"x")], close=True)
     discard(topic.store)
-    topic.disk.unlink(f"{DIRECTORY}/meta.db")
-    with pytest.raises(DataFormatError, match=r"meta.db is missing.*restore"):
+    for path in CATALOGUE:
+        topic.disk.unlink(path)
+    before = topic.disk.fingerprint()
+    with pytest.raises(DataFormatError, match=r"catalogue is missing, and its copy \S+ is missing.*restore"):
         open_store(topic.disk)
-    assert not topic.disk.exists(f"{DIRECTORY}/meta.db")
-    assert not verify_directory(topic.disk, DIRECTORY).ok
+    assert topic.disk.fingerprint() == before
+    assert not verify_directory(topic.disk, DIRECTORY).can_start
+
+
+@pytest.mark.parametrize("path", CATALOGUE)
+def test_a_catalogue_of_which_one_file_is_left_is_whole(path: str) -> None:
+    """Reliability row 9: the other file is told to be missing, by the doctor too, and made anew."""
+    topic = OneTopic([entry(b"x")], close=True)
+    topic.store.close()
+    topic.disk.unlink(path)
+    assert [line for line in verify_directory(topic.disk, DIRECTORY).problems if f"{path}: is missing" in line]
+    store = open_store(topic.disk)
+    assert len(read_all(store.open_log(topic.topic_id))) == 1
+    assert [damage.path for damage in store.recovery.damages] == [path]
+    store.close()
+    assert verify_directory(topic.disk, DIRECTORY).ok
 
 
 def test_a_catalogue_older_than_the_data_is_refused() -> None:
-    """Reliability row 9: the write-ahead log was lost, or meta.db comes from an old backup."""
+    """Reliability row 9: both files come from an old backup."""
     topic = OneTopic([entry(b"x")], close=True)
     discard(topic.store)
-    backup = topic.disk.contents(f"{DIRECTORY}/meta.db")
+    backup = {path: topic.disk.contents(path) for path in CATALOGUE}
     store = open_store(topic.disk)
     log = store.open_log(topic.topic_id)
     log.append(entry(b"y"), 1, lambda error: None)
     store.close()
-    topic.disk.replace(f"{DIRECTORY}/meta.db", backup)
+    for path, data in backup.items():
+        topic.disk.replace(path, data)
     before = topic.disk.fingerprint()
-    with pytest.raises(DataFormatError, match=r"meta.db is older than the data.*restore the newest"):
+    with pytest.raises(DataFormatError, match=r"catalogue is older than the data.*restore the newest"):
         open_store(topic.disk)
     assert topic.disk.fingerprint() == before
 
 
-@pytest.mark.parametrize("junk", [b"", b"not a database at all, but long enough to have a header" * 100, b"\0" * 8192])
+@pytest.mark.parametrize("junk", [b"", b"no catalogue at all, but long enough to have a header" * 100, b"\0" * 8192])
 def test_a_catalogue_that_is_none_is_refused(junk: bytes) -> None:
-    """Reliability row 9: an emptied or overwritten meta.db."""
+    """Reliability row 9: emptied or overwritten files."""
     topic = OneTopic([entry(b"x")], close=True)
     discard(topic.store)
-    topic.disk.replace(f"{DIRECTORY}/meta.db", junk)
-    with pytest.raises(DataFormatError, match=r"meta\.db.*restore"):
+    for path in CATALOGUE:
+        topic.disk.replace(path, junk)
+    with pytest.raises(DataFormatError, match=r"catalogue is damaged.*restore"):
         open_store(topic.disk)
 
 
-def test_a_catalogue_with_damaged_pages_is_refused_or_complete() -> None:
-    """Reliability row 9: random damage to the pages of meta.db is refused, or hits nothing that matters."""
+def test_a_catalogue_with_damage_in_both_files_is_refused_or_complete() -> None:
+    """Reliability row 9: nothing of a damaged snapshot is believed."""
     topic = OneTopic([entry(b"x")], close=True)
     topic.store.close()
-    path = f"{DIRECTORY}/meta.db"
-    sound = topic.disk.contents(path)
+    sound = topic.disk.contents(CATALOGUE[0])
     chance = random.Random(5)
-    refused = 0
     for _ in range(150):
         data = bytearray(sound)
-        at = chance.randrange(len(data) // 4096) * 4096
-        data[at : at + 4096] = chance.randbytes(4096)
-        topic.disk.replace(path, bytes(data))
-        try:
-            store = open_store(topic.disk)
-        except DataFormatError:
-            refused += 1
-            continue
-        assert [row.name for row in store.catalogue.topics.all()] == ["t"]
-        assert len(read_all(store.open_log(topic.topic_id))) == 1
-        discard(store)
-    assert refused > 100
+        at = chance.randrange(len(data) // 512) * 512
+        data[at : at + 512] = chance.randbytes(512)
+        for path in CATALOGUE:
+            topic.disk.replace(path, bytes(data))
+        with pytest.raises(DataFormatError, match="is damaged"):
+            open_store(topic.disk)
 
 
-def test_another_version_of_directory_or_catalogue_is_refused_with_what_to_do() -> None:
-    """Reliability row 19: nothing is rewritten before the version is known to be ours."""
+def test_a_link_or_folder_in_place_of_either_file_is_refused() -> None:
+    """2.3: what lies there is somebody's; it is named and left alone."""
+    for path in CATALOGUE:
+        topic = OneTopic([entry(b"x")], close=True)
+        topic.store.close()
+        topic.disk.unlink(path)
+        topic.disk.mkdir(path)
+        with pytest.raises(DiskFailedError, match=f"{path} is a folder instead of a file"):
+            open_store(topic.disk)
+        assert not verify_directory(topic.disk, DIRECTORY).can_start
+
+
+@pytest.mark.parametrize("version", [1, 99])
+def test_another_version_of_directory_is_refused_with_what_to_do(version: int) -> None:
+    """Reliability row 19: nothing is rewritten before the version is known to be ours; the doctor says the same."""
     topic = OneTopic([entry(b"x")], close=True)
     topic.store.close()
-    topic.disk.replace(f"{DIRECTORY}/FORMAT", b"pulsarish data directory, format 99\n")
+    topic.disk.replace(f"{DIRECTORY}/FORMAT", b"pulsarish data directory, format %d\n" % version)
     before = topic.disk.fingerprint()
-    with pytest.raises(DataFormatError, match=r"format 99, this broker reads format 1.*newer"):
+    refused = f"format {version}, this broker reads format 2.*use the version of pulsarish that wrote it"
+    with pytest.raises(DataFormatError, match=refused):
         open_store(topic.disk)
+    with pytest.raises(DataFormatError, match=refused):
+        verify_directory(topic.disk, DIRECTORY)
     assert topic.disk.fingerprint() == before
 
 

@@ -17,10 +17,8 @@ from broker_core.testing.virtual_timers import VirtualTimers
 from tests.storage.entries import entry
 from tests.storage.model import DIRECTORY, discard, open_store
 
-CATALOGUE = f"{DIRECTORY}/meta.db"
-WAL = f"{DIRECTORY}/meta.db-wal"
-JOURNAL = f"{DIRECTORY}/meta.changes"
-_PAGE = 4096
+CATALOGUE = f"{DIRECTORY}/catalogue"
+COPY = f"{DIRECTORY}/catalogue.copy"
 
 
 def with_names(disk: SimDisk, count: int) -> Store:
@@ -38,83 +36,77 @@ def files(disk: SimDisk) -> dict[str, bytes]:
     return {path: bytes(node.data) for path, node in disk._names.items() if node is not None}
 
 
-def test_pages_that_are_damaged_under_a_running_broker_are_not_taken_for_the_right_ones() -> None:
-    """Reliability row 9: merging the log begins new checksums; damage since the last time must not go into them."""
+def test_damage_under_a_running_broker_does_not_go_into_the_next_snapshot() -> None:
+    """Reliability row 9: the files are begun anew with what memory holds; whatever they had become, it is told."""
     disk = SimDisk()
     store = with_names(disk, 5)
-    store.close()
-    store = open_store(disk)
-    data = bytearray(disk.contents(CATALOGUE))
-    data[-100] ^= 1
-    disk._names[CATALOGUE].data = data  # type: ignore[union-attr]
+    for path in (CATALOGUE, COPY):
+        disk._names[path].data = disk.contents(path).replace(b"topic-3", b"topic-4")  # type: ignore[union-attr]
+    store.catalogue._file.full = True
     store.catalogue.tenants.put("more", {})
-    with pytest.raises(DataFormatError, match=r"meta.db is damaged: 1 of its \d+ pages .* the first is page"):
-        store.close()
-    with pytest.raises(DataFormatError, match=r"meta.db is damaged: 1 of its \d+ pages .* the first is page"):
-        open_store(disk)
-    data[-100] ^= 1
+    store.close()
     again = open_store(disk)
-    assert "more" in again.catalogue.tenants.all()
+    assert sorted(row.name for row in again.catalogue.topics.all()) == [f"topic-{number}" for number in range(5)]
+    assert again.recovery.clean
     discard(again)
 
 
-def test_a_catalogue_that_is_refused_as_old_keeps_its_log() -> None:
-    """2.3: an older meta.db with its log and a newer journal: nothing is set aside, nothing changed."""
+def test_an_old_catalogue_beside_the_newest_copy_is_laid_aside() -> None:
+    """2.3: the copy has what came after it; nothing is turned back, and the old file is kept."""
     disk = SimDisk()
     store = with_names(disk, 3)
-    old = {path: disk.contents(path) for path in (CATALOGUE, WAL)}
-    store.close()
-    for path, data in old.items():
-        disk.replace(path, data)
-    before = files(disk)
-    with pytest.raises(DataFormatError, match="is older than the data"):
-        open_store(disk)
-    assert files(disk) == before
-
-
-def test_an_old_log_of_the_catalogue_is_set_aside_whole() -> None:
-    """2.3: the log of before the last merge would turn pages back; it is moved, never removed."""
-    disk = SimDisk()
-    store = with_names(disk, 3)
-    old = disk.contents(WAL)
+    old = disk.contents(CATALOGUE)
     store.catalogue.tenants.put("newer", {})
     store.close()
-    disk.replace(WAL, old)
+    for kept in (old, old[:-10]):
+        disk.replace(CATALOGUE, kept)
+        store = open_store(disk)
+        assert "newer" in store.catalogue.tenants.all()
+        (damage,) = store.recovery.damages
+        assert "cut off or an old one: changes" in str(damage)
+        assert kept in [data for path, data in files(disk).items() if "/quarantine/" in path]
+        discard(store)
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_an_emptied_catalogue_is_never_taken_for_a_new_one(folder: bool) -> None:
+    """2.3: not even while the folder of ledgers, which is made last, is gone too; one file of the two is enough."""
+    disk = SimDisk()
+    with_names(disk, 3).close()
+    if not folder:
+        for path in [path for path in disk._names if path.startswith(f"{DIRECTORY}/ledgers")]:
+            del disk._names[path]
+    sound = files(disk)
+    for path in (CATALOGUE, COPY):
+        disk.replace(path, b"")
+    before = files(disk)
+    with pytest.raises(DataFormatError, match=r"catalogue is damaged, and its copy \S+ is damaged.*restore one"):
+        open_store(disk)
+    assert files(disk) == before
+    for path in (CATALOGUE, COPY):
+        for each in (CATALOGUE, COPY):
+            disk.replace(each, b"" if each == path else sound[each])
+        store = open_store(disk)
+        assert len(store.catalogue.topics.all()) == 3
+        assert [damage.path for damage in store.recovery.damages if "ledger" not in str(damage)] == [path]
+        discard(store)
+
+
+def test_a_first_start_that_was_cut_short_between_the_two_files_is_no_damage() -> None:
+    """Reliability row 2: without the folder of ledgers nobody knows that there were two."""
+    disk = SimDisk()
+    discard(open_store(disk))
+    disk.unlink(COPY)
+    del disk._names[f"{DIRECTORY}/ledgers"]
     store = open_store(disk)
-    assert "newer" in store.catalogue.tenants.all()
-    assert [damage.path for damage in store.recovery.damages] == [WAL]
-    assert old in files(disk).values()
+    assert store.recovery.clean
     discard(store)
 
 
-def test_an_emptied_catalogue_is_never_taken_for_a_new_one() -> None:
-    """2.3: not even while the folder of ledgers, which is made last, is gone too."""
-    disk = SimDisk()
-    with_names(disk, 3).close()
-    disk.replace(CATALOGUE, b"")
-    for path in [path for path in disk._names if path.startswith(f"{DIRECTORY}/ledgers")]:
-        del disk._names[path]
-    before = files(disk)
-    with pytest.raises(DataFormatError, match=r"meta.db is empty.*restore"):
-        open_store(disk)
-    assert files(disk) == before
-
-
-def _cut_into(data: bytes, transaction: int) -> bytes:
-    """The log of the catalogue with one byte flipped in the ``transaction``-th frame that ends one, from the end."""
-    size = 24 + _PAGE
-    ends: dict[bytes, int] = {}
-    for at in range(32, len(data), size):
-        if data[at + 4 : at + 8] != bytes(4):
-            ends.setdefault(data[at + 24 : at + size], at)
-    at = list(ends.values())[-transaction] + 500
-    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-
-
-@pytest.mark.parametrize("transaction", [3, 4])
-def test_transactions_that_neither_log_has_any_more_are_told(transaction: int) -> None:
-    """Reliability row 9: power was lost before the journal was synced, and a transaction that two others follow is
-    damaged: these show that it was durable."""
+@pytest.mark.parametrize("behind", [1, 2])
+def test_changes_that_neither_file_has_any_more_are_told(behind: int) -> None:
+    """Reliability row 9: power was lost before the copy was synced, and a record that others follow is damaged: they
+    show that it was durable."""
     disk = SimDisk()
     store = open_store(disk)
     store.commits.commit_now()
@@ -125,25 +117,26 @@ def test_transactions_that_neither_log_has_any_more_are_told(transaction: int) -
         store.commits.commit_now()
     image = disk.crash(0, "none")
     discard(store)
-    image.replace(WAL, _cut_into(image.contents(WAL), transaction))
-    assert [line for line in verify_directory(image, DIRECTORY).problems if "at least are lost" in line]
+    image.replace(CATALOGUE, image.contents(CATALOGUE).replace(b"tenant-%d" % (5 - behind), b"nobody-0"))
+    assert [line for line in verify_directory(image, DIRECTORY).problems if "is damaged; changes" in line]
     store = open_store(image)
-    assert len(store.catalogue.tenants.all()) < 5
-    assert [damage.path for damage in store.recovery.damages] == [WAL]
-    discard(store)
+    assert list(store.catalogue.tenants.all()) == [f"tenant-{number}" for number in range(5 - behind)]
+    (damage,) = store.recovery.damages
+    assert "are lost: names and settings are as before them" in str(damage)
+    store.close()
     again = open_store(image)
     assert again.recovery.clean, "it is told once"
     discard(again)
 
 
-def test_a_power_loss_in_the_middle_of_any_transaction_is_no_damage() -> None:
-    """Reliability row 2: its frames may be there in part, in any order."""
+def test_a_power_loss_in_the_middle_of_any_change_is_no_damage() -> None:
+    """Reliability row 2: its sectors may be there in part, in any order."""
     disk = SimDisk()
     store = with_names(disk, 3)
     told: list[str] = []
 
     def before(kind: str, path: str) -> None:
-        if path == WAL and kind in ("write", "sync"):
+        if path in (CATALOGUE, COPY) and kind in ("write", "sync"):
             disk.before = None
             for image in disk.crashes(len(told), 12):
                 again = open_store(image)

@@ -20,7 +20,7 @@ from tests.storage.model import DIRECTORY, discard, open_store, read_all
 
 LEDGER = f"{DIRECTORY}/ledgers/1.log"
 CURSORS = f"{DIRECTORY}/cursors/0.log"
-WAL = f"{DIRECTORY}/meta.db-wal"
+CATALOGUE = f"{DIRECTORY}/catalogue"
 
 
 def one_topic(disk: SimDisk) -> Store:
@@ -71,11 +71,11 @@ def test_entries_that_were_never_synced_are_before_they_are_shown(failed: bool) 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["killed", "sync failed"])
 def test_names_that_were_never_synced_are_before_anything_is_built_on_them(failed: bool) -> None:
-    """Reliability rows 2 and 10: transactions found in memory, and those behind them, outlive a power loss."""
+    """Reliability rows 2 and 10: changes found in memory, and those behind them, outlive a power loss."""
     disk = SimDisk()
     store = one_topic(disk)
     store.catalogue.topics.create("u", 1)
-    killed = stopped_in_sync(disk, store, WAL, failed=failed)
+    killed = stopped_in_sync(disk, store, CATALOGUE, failed=failed)
     store = open_store(killed)
     assert [row.name for row in store.catalogue.topics.all()] == ["t", "u"]
     images = [killed.crash(1, policy) for policy in POLICIES]
@@ -169,9 +169,9 @@ def test_the_second_copies_that_were_never_synced_are_synced_a_second_after_the_
     discard(store)
     image = killed.crash(0, "none")
     image.replace(LEDGER, image.contents(LEDGER)[:70])
-    image.replace(WAL, b"")
+    image.replace(CATALOGUE, b"")
     again = open_store(image)
     assert [row.name for row in again.catalogue.topics.all()] == ["t", "u"]
     assert again.open_log(1).entries_count == 2
-    assert {damage.path for damage in again.recovery.damages} == {LEDGER, WAL}
+    assert {damage.path for damage in again.recovery.damages} == {LEDGER, CATALOGUE}
     discard(again)

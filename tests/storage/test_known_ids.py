@@ -15,7 +15,7 @@ from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import DIRECTORY, discard, open_store
 
-CATALOGUE = ("meta.db", "meta.db-wal", "meta.changes")
+CATALOGUE = ("catalogue", "catalogue.copy")
 
 
 def a_topic() -> tuple[SimDisk, int]:

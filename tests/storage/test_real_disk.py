@@ -53,15 +53,6 @@ def test_what_was_written_is_there_after_closing(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_catalogue_is_synced_as_logs_are(tmp_path: Path) -> None:
-    """2.4 A1: where a sync leaves data in the drive's own cache, as on macOS, SQLite is told to have that emptied too:
-    its own default would lose the row of a ledger whose entries are confirmed."""
-    store = open_real(tmp_path)
-    asked = {name: store.catalogue._file._pragma(name) for name in ("synchronous", "fullfsync")}
-    assert asked == {"synchronous": 2, "fullfsync": 1}
-    store.close()
-
-
 def test_a_second_opener_is_refused_at_once_and_told_the_process(tmp_path: Path) -> None:
     """Reliability row 17: without waiting for it to end, naming the pid; after closing the directory is free."""
     store = open_real(tmp_path)

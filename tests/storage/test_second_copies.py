@@ -10,8 +10,6 @@ import pytest
 
 from broker_core.base.positions import Position
 from broker_core.storage import MarkDelete, Store, UnreadableEntryError
-from broker_core.storage.catalogue import schema
-from broker_core.storage.catalogue.named_objects import NamedObjects
 from broker_core.storage.check import verify_directory
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
@@ -19,7 +17,7 @@ from tests.storage.model import DIRECTORY, discard, open_store
 
 LEDGER = f"{DIRECTORY}/ledgers/1.log"
 CURSORS = f"{DIRECTORY}/cursors/0.log"
-WAL = f"{DIRECTORY}/meta.db-wal"
+CATALOGUE = f"{DIRECTORY}/catalogue"
 
 
 def written(disk: SimDisk) -> Store:
@@ -48,9 +46,10 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "the last entry cut off": (LEDGER, lambda data: data[: data.index(b"1" * 50) + 10]),
     "the last acknowledgement flipped": (CURSORS, lambda data: data[:-30] + bytes([data[-30] ^ 1]) + data[-29:]),
     "the last acknowledgement cut off": (CURSORS, lambda data: data[:-20]),
-    "the last transaction flipped": (WAL, lambda data: data[:-5000] + b"\xff" * 8 + data[-4992:]),
-    "the last transaction cut off": (WAL, lambda data: data[:-5000]),
-    "the log of the catalogue emptied": (WAL, lambda data: b""),
+    "the last names flipped": (CATALOGUE, lambda data: data.replace(b"newest", b"oldest")),
+    "the last names cut off": (CATALOGUE, lambda data: data[:-5]),
+    "the catalogue emptied": (CATALOGUE, lambda data: b""),
+    "the snapshot flipped": (CATALOGUE, lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:]),
 }
 
 
@@ -114,41 +113,3 @@ def test_no_second_copy_is_synced_by_the_group_that_somebody_waits_for() -> None
     assert synced == [LEDGER]
     disk.before = None
     discard(store)
-
-
-@pytest.mark.parametrize("log_lost", [False, True])
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_catalogue_with_a_journal_takes_a_further_step(
-    killed: bool, log_lost: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Reliability row 9: the journal of the former version is not gone on with; what is changed behind the step is kept
-    twice as before."""
-    disk = SimDisk()
-    store = written(disk)
-    if killed:
-        discard(store)
-    else:
-        store.close()
-    monkeypatch.setattr(schema, "VERSION", 4)
-    more = "CREATE TABLE tokens (name TEXT PRIMARY KEY, token TEXT NOT NULL) STRICT, WITHOUT ROWID;"
-    monkeypatch.setattr(schema, "STEPS", {**schema.STEPS, 3: more})
-    for number in range(3):
-        store = open_store(disk)
-        assert store.recovery.damages == []
-        tokens = NamedObjects(store.catalogue._database, "tokens", "token")
-        assert list(tokens.all()) == [f"token-{each}" for each in range(number)]
-        assert "newest" in store.catalogue.tenants.all()
-        tokens.put(f"token-{number}", {"number": number})
-        store.commits.commit_now()
-        store.sync_due()
-        store.commits.commit_now()
-        if log_lost:
-            image = after_power_loss(disk)
-            image.replace(WAL, b"")
-            again = open_store(image)
-            assert len(NamedObjects(again.catalogue._database, "tokens", "token").all()) == number + 1
-            discard(again)
-        store.close()
-    fresh = open_store(SimDisk())
-    assert NamedObjects(fresh.catalogue._database, "tokens", "token").all() == {}
-    discard(fresh)

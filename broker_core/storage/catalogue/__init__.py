@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of a data directory: what exists in it, as SQL tables in memory and in the file ``meta.db``.
+"""The catalogue of a data directory: what exists in it, as SQL tables in memory that a file and its copy keep.
 
 ``Catalogue`` owns the database and has each table as an attribute. Each table, or small family of tables, has a file of
-its own with its rows and its statements. ``database`` is the memory, ``file`` and ``journal`` keep it, ``schema`` has
-the form of the tables in each version. A new table is a file of its own, one line in ``Catalogue`` and one step in
-``schema``.
+its own with its rows and its statements. ``database`` is the memory, ``file`` keeps it, ``schema`` has the form of the
+tables. A new table is a file of its own, one line in ``Catalogue`` and its form in ``schema``.
 """
 
 from broker_core.storage.catalogue.catalogue import Catalogue

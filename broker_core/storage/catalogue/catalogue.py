@@ -15,45 +15,52 @@ from functools import partial
 from typing import Final
 
 from broker_core.base.positions import Position
+from broker_core.storage import layout
 from broker_core.storage.catalogue.database import Database
-from broker_core.storage.catalogue.file import CatalogueFile
+from broker_core.storage.catalogue.file import CatalogueFile, read_catalogue
 from broker_core.storage.catalogue.ledgers import Ledgers
 from broker_core.storage.catalogue.named_objects import NamedObjects
 from broker_core.storage.catalogue.numbers import Numbers
+from broker_core.storage.catalogue.schema import CONTRADICTIONS, TABLES
 from broker_core.storage.catalogue.subscriptions import Subscriptions
 from broker_core.storage.catalogue.topics import PartitionedTopics, Topics
-from broker_core.storage.disk import Disk
+from broker_core.storage.disk import Disk, copy_aside, disk_failed
+from broker_core.storage.report import Damage
 
 
 class Catalogue:
     """The catalogue of one data directory.
 
     Attributes:
-        problems: Looks thoroughly at the file, for the doctor.
-        findings: What was wrong when the file was opened, and has been mended.
-        compared: Whether the directory was of a version that has what the catalogue can be compared with.
+        findings: What was wrong with the files when they were read, and was mended or given up.
         numbers: Durable numbers by name, and counters of ids.
         tenants: Configuration of each tenant.
         namespaces: Policies of each namespace, by its name ``tenant/namespace``.
         topic_policies: What is set for a topic, by its name without its partition; topics without policies are absent.
     """
 
-    def __init__(self, disk: Disk, path: str, *, create: bool, examine: bool = False) -> None:
-        """Open the catalogue at ``path``; one of an older version is brought up to date. ``examine``: change nothing.
+    def __init__(self, disk: Disk, directory: str, *, create: bool) -> None:
+        """Read the catalogue of ``directory``, and change nothing there before ``begin``.
+
+        ``create``: the directory is perhaps only being made; without its files the catalogue is empty then.
 
         Raises:
-            DataFormatError: it is missing (unless ``create``), damaged, or not ours.
+            DataFormatError: it is missing (unless ``create``) or damaged.
             DiskFailedError: the disk refused.
         """
-        self._file = CatalogueFile(disk, path, create=create, examine=examine)
-        self.problems: Final = self._file.problems
-        self.findings: Final = self._file.findings
-        self.compared: Final = self._file.compared
+        self._disk = disk
+        self._directory = directory
         try:
-            self._database = database = Database(self._file.load())
-        except BaseException:
-            self._file.close(write=False)
-            raise
+            recorded = read_catalogue(disk, directory, create=create)
+        except OSError as e:
+            raise disk_failed(e) from e
+        self._database = database = Database()
+        if recorded is None:
+            database.create(TABLES)
+        else:
+            database.restore(recorded.snapshot, recorded.changes)
+        self._file = CatalogueFile(disk, directory, 0 if recorded is None else recorded.number)
+        self.findings: Final[list[Damage]] = [] if recorded is None else recorded.findings
         self.numbers: Final = Numbers(database)
         self.tenants: Final = NamedObjects(database, "tenants", "config")
         self.namespaces: Final = NamedObjects(database, "namespaces", "policies")
@@ -63,16 +70,32 @@ class Catalogue:
         self.subscriptions: Final = Subscriptions(database, self.numbers)
         self.ledgers: Final = Ledgers(database, self.numbers)
 
+    def begin(self) -> None:
+        """Begin the files anew with what memory holds, at the start, before anything is built on it; files that were
+        not as they should be are laid aside. DiskFailedError: the disk refused."""
+        self._database.take()
+        try:
+            for path in {damage.path for damage in self.findings}:
+                copy_aside(self._disk, path, layout.set_aside_path(path, self._file.number))
+            self._file.begin(self._database.snapshot())
+        except OSError as e:
+            raise disk_failed(e) from e
+
     def close(self, *, write: bool = True) -> None:
         """Close; unless ``write`` is false, what was changed is made durable first. StorageError: that failed."""
         try:
             if write:
                 self.flush()
-        except BaseException:
-            self._file.close(write=False)
-            raise
-        self._file.close(write=write)
-        self._database.close()
+                self._file.sync_copy()
+        except OSError as e:
+            raise disk_failed(e) from e
+        finally:
+            self._file.close()
+            self._database.close()
+
+    def contradictions(self) -> list[str]:
+        """Rows that contradict others, for the doctor; none but by a fault of the broker."""
+        return [f"{what}: {row[0]}" for what, sql in CONTRADICTIONS.items() for row in self._database.rows(sql)]
 
     # -- what was changed, and the way into the file
 
@@ -92,10 +115,15 @@ class Catalogue:
     def take_changes(self) -> Callable[[], None] | None:
         """What makes the changes since the last call durable, all or none, on any one thread; None if there are none.
 
-        The results of several calls must be run in that order. They raise StorageError.
+        The results of several calls must be run in that order. They raise StorageError, or OSError as the disk does.
         """
         changes = self._database.take()
-        return partial(self._file.apply, changes) if changes else None
+        if not changes:
+            return None
+        if not self._file.full:
+            return partial(self._file.append, changes)
+        self._file.full = False
+        return partial(self._file.begin, self._database.snapshot())
 
     @property
     def copy_unsynced(self) -> bool:
@@ -104,13 +132,16 @@ class Catalogue:
 
     def sync_copy(self) -> None:
         """Make the second copy of the newest changes durable; called on the worker. OSError: the disk refused."""
-        self._file.sync_journal()
+        self._file.sync_copy()
 
     def flush(self) -> None:
         """Make all changes durable here and now: for start and end, while no commit is in flight. StorageError."""
         apply = self.take_changes()
-        if apply is not None:
-            apply()
+        try:
+            if apply is not None:
+                apply()
+        except OSError as e:
+            raise disk_failed(e) from e
 
     # -- changes of several tables
 

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of the catalogue in memory: every question is answered here, and every change is made here at once.
 
-Changes are also recorded, statement by statement, until ``take`` hands them over to the file. Knows no table.
+Changes are also recorded, statement by statement, until ``take`` hands them over to the file. SQLite never sees a file:
+``snapshot`` is what it holds as bytes. Knows no table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
-import apsw
-
+from broker_core.base.errors import ConfigError, DataFormatError
 from broker_core.base.invariants import invariant
 
 Json = dict[str, Any]
@@ -19,7 +20,7 @@ Json = dict[str, Any]
 
 
 class Change(NamedTuple):
-    """One statement that was run in memory, and how many rows it touched there."""
+    """One statement that was run in memory, and how many rows it touched there. It does the same whenever it is run."""
 
     sql: str
     values: tuple[Any, ...]
@@ -34,11 +35,38 @@ class Database:
             changed something; ``take`` returns the change then.
     """
 
-    def __init__(self, memory: apsw.Connection) -> None:
+    def __init__(self) -> None:
         self.on_change: Callable[[], None] | None = None
-        self._memory = memory
+        self._memory = _memory()
         self._depth = 0
         self._changes: list[Change] = []
+
+    def create(self, tables: str) -> None:
+        """Make the tables, which are empty, by a script."""
+        self._memory.executescript(tables)
+
+    def restore(self, snapshot: bytes, groups: Iterable[list[Change]]) -> None:
+        """Take over a snapshot, and make the changes that came after it. DataFormatError, closed: they do not fit."""
+        try:
+            with closing(_memory()) as kept:
+                kept.deserialize(snapshot)
+                kept.backup(self._memory)
+            self._memory.execute("BEGIN")
+            for sql, values, rows in (change for group in groups for change in group):
+                touched = self._memory.execute(sql, values).rowcount
+                if touched != rows:
+                    raise sqlite3.DataError(f"{touched} rows instead of {rows} are touched by {sql!r}")
+            self._memory.execute("COMMIT")
+        except sqlite3.Error as e:
+            self.close()
+            raise DataFormatError(
+                f"the catalogue cannot be used, although its checksums hold: {e}",
+                hint="restore catalogue and catalogue.copy from a backup, or use the version that wrote them",
+            ) from e
+
+    def snapshot(self) -> bytes:
+        """All tables, for ``restore``."""
+        return self._memory.serialize()
 
     @property
     def changed(self) -> bool:
@@ -46,7 +74,7 @@ class Database:
         return bool(self._changes)
 
     def take(self) -> list[Change]:
-        """The changes since the last call, in their order. The file must repeat them all, or none."""
+        """The changes since the last call, in their order. The file must keep them all, or none."""
         invariant(self._depth == 0, "changes are taken inside of a transaction")
         changes, self._changes = self._changes, []
         return changes
@@ -74,8 +102,7 @@ class Database:
 
     def change(self, sql: str, values: tuple[Any, ...] = ()) -> int:
         """Run a statement that changes rows; how many rows it touched."""
-        self._memory.execute(sql, values)
-        rows = self._memory.changes()
+        rows = self._memory.execute(sql, values).rowcount
         if rows:
             self._changes.append(Change(sql, values, rows))
             if self._depth == 0:
@@ -93,7 +120,8 @@ class Database:
 
     def row(self, sql: str, values: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:
         """The first row that a query finds."""
-        return self._memory.execute(sql, values).fetchone()
+        found: tuple[Any, ...] | None = self._memory.execute(sql, values).fetchone()
+        return found
 
     def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """All rows that a query finds."""
@@ -102,3 +130,13 @@ class Database:
     def close(self) -> None:
         """Free the memory."""
         self._memory.close()
+
+
+def _memory() -> sqlite3.Connection:
+    if sqlite3.sqlite_version_info < (3, 37):
+        raise ConfigError(
+            f"the SQLite of this Python is of version {sqlite3.sqlite_version}, and 3.37 is needed",
+            hint="use a Python with a newer SQLite",
+        )
+    # The thread that closes a store may be another one than that of its loop, which is over by then.
+    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)

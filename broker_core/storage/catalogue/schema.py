@@ -1,23 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The form of the tables of the catalogue (``meta.db``) in each version, and what must never be found in them.
+"""The tables of the catalogue, and what must never be found in them.
 
-A new table, or a change of one, is a new VERSION and a step in STEPS; new directories take the same steps.
+A change of the tables is a new ``layout.FORMAT_VERSION``: a snapshot brings the tables of the broker that wrote it.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 3
-"""Kept in SQLite's ``user_version``."""
-
-JOURNAL_SINCE: Final = 3
-"""Since this version ``meta.changes`` and ``marks`` are kept."""
-
-APPLICATION_ID: Final = 0x50534831
-"""Kept in SQLite's ``application_id``: says that the file is ours ("PSH1")."""
-
-_TABLES_OF_3: Final = """
+TABLES: Final = """
 CREATE TABLE values_by_name (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE tenants (name TEXT PRIMARY KEY, config TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE namespaces (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -63,32 +54,6 @@ CREATE TABLE subscriptions (
 CREATE TABLE cursor_epochs (cursor_id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL) STRICT;
 CREATE TABLE topic_policies (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
 """
-"""The tables of version 3. Later versions are made from it by STEPS."""
-
-STEPS: Final = {
-    1: """
-CREATE TABLE topic_policies (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
-UPDATE namespaces SET policies = '{}';
-""",
-    2: """
-ALTER TABLE ledgers ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;
-""",
-}
-"""What makes the next version of a version. Version 1 kept for a namespace whatever object a client had sent and never
-acted on it; acting on it from now on could delete data that users expect to be kept, so it is forgotten. Version 2 knew
-nothing of the files that tell damage (JOURNAL_SINCE), and a broker of that version would let them fall behind."""
-
-
-def create() -> str:
-    """The SQL that makes the present version in an empty database."""
-    return f"{_TABLES_OF_3} PRAGMA application_id = {APPLICATION_ID}; {upgrade_from(3)}"
-
-
-def upgrade_from(version: int) -> str:
-    """The SQL that makes the present version of ``version``, one of STEPS, or of itself."""
-    steps = [STEPS[each] for each in range(version, VERSION)]
-    return "".join([*steps, f"PRAGMA user_version = {VERSION};"])
-
 
 CONTRADICTIONS: Final = {
     "a ledger of no topic": "SELECT id FROM ledgers WHERE state <> 3 AND topic_id NOT IN (SELECT id FROM topics)",
