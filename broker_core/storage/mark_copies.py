@@ -6,9 +6,10 @@ elsewhere: it says how far the log was synced and, of a ledger, how many entries
 mark, after the sync of the group that it covers, and synced up to a second later; so after a power loss it may be of an
 older group, and never of one that was not synced.
 
-A slot has 64 bytes: key i64, offset of the mark i64, the mark, CRC32C of all that. The key is a ledger id, or -1 minus
-the number of a cursor log. What the mark says is believed only if it was made for that file (``decode_head``). A slot
-is free once the catalogue knows that its ledger is closed.
+A slot has 64 bytes: key i64, offset of the mark i64, the mark, CRC32C of all that, started from a value of its own: the
+header of a log has a checksum in the same place, and no log in the place of this file has slots. The key is a ledger
+id, or -1 minus the number of a cursor log. What the mark says is believed only if it was made for that file
+(``decode_head``). A slot is free once the catalogue knows that its ledger is closed.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ from struct import Struct
 from typing import Final
 
 from broker_core.storage.disk import Disk, File, write_again, write_fully
-from broker_core.storage.records import HEAD_BYTES, TAG_MARK, Head, crc32c, decode_head, pack_crc
+from broker_core.storage.records import HEAD_BYTES, TAG_MARK, Head, crc32c, crc32c_from, decode_head, pack_crc
 
 _SLOT: Final = Struct(f"<qq{HEAD_BYTES}s")
 _SLOT_BYTES: Final = _SLOT.size + 4
+_CHECK_START: Final = crc32c(b"marks")
+
+
+def _check(slot: bytes) -> bytes:
+    return pack_crc(crc32c_from(_CHECK_START, slot))
 
 
 def cursor_log_key(number: int) -> int:
@@ -57,7 +63,7 @@ class MarkCopies:
         for slot in range(self._count):
             packed = data[slot * _SLOT_BYTES : (slot + 1) * _SLOT_BYTES]
             key, offset, mark = _SLOT.unpack_from(packed)
-            if pack_crc(crc32c(packed[:-4])) != packed[-4:] or key in self._slots:
+            if _check(packed[:-4]) != packed[-4:] or key in self._slots:
                 self._free.append(slot)
             else:
                 self._slots[key] = slot
@@ -95,7 +101,7 @@ class MarkCopies:
             slot = self._slots[key] = self._free.pop() if self._free else self._count
             self._count = max(self._count, slot + 1)
         packed = _SLOT.pack(key, offset, mark)
-        return slot * _SLOT_BYTES, packed + pack_crc(crc32c(packed))
+        return slot * _SLOT_BYTES, packed + _check(packed)
 
     def release(self, key: int) -> None:
         """The file with this key needs no copy any more; its slot is overwritten when another one needs it."""

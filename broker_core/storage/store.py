@@ -335,8 +335,8 @@ def refuse_other_format(disk: Disk, directory: str) -> None:
     version = _format_version(disk, directory)
     if version not in (None, layout.FORMAT_VERSION):
         raise DataFormatError(
-            f"{directory} has data of format {version}, this broker reads format {layout.FORMAT_VERSION}: use the version"
-            " of pulsarish that wrote it, or name an empty directory"
+            f"{directory} has data of format {version}, this broker reads format {layout.FORMAT_VERSION};"
+            " use the version of pulsarish that wrote it, or name an empty directory"
         )
 
 

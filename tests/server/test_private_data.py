@@ -54,9 +54,7 @@ def test_what_others_may_read_is_told_at_the_start(data_dir: Path) -> None:
         data_dir.chmod(0o755)
         (data_dir / "marks").chmod(0o644)
         broker.start()
-        told = (
-            f"others than the owner may use the data paths={data_dir} (mode 0755), {data_dir / 'marks'} (mode 0644)"
-        )
+        told = f"others than the owner may use the data paths={data_dir} (mode 0755), {data_dir / 'marks'} (mode 0644)"
         assert told in broker.stderr
 
 

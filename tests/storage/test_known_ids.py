@@ -156,3 +156,13 @@ def test_a_new_ledger_is_none_of_which_something_was_laid_aside_or_marked() -> N
     store = open_store(disk)
     assert append(store).ledger == 43
     discard(store)
+
+
+@pytest.mark.parametrize("name", ["catalogue", "cursors/0.log", "ledgers/1.log"])
+def test_a_log_in_the_place_of_the_marks_names_no_ledger(name: str) -> None:
+    """1.3.1: its header is as long as a slot and has its checksum in the same place, and no id was ever that high."""
+    disk, _ = a_topic()
+    disk.replace(f"{DIRECTORY}/marks", disk.contents(f"{DIRECTORY}/{name}"))
+    store = open_store(disk)
+    assert append(store) == Position(2, 0)
+    discard(store)
