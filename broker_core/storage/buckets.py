@@ -43,7 +43,8 @@ class BucketStore:
         found = {name: parsed for name in names if (parsed := layout.parse_bucket(name)) is not None}
         known = context.catalogue.numbers.get(NEXT_BUCKET, 1)
         self._next_number = max(known, *(1 + number for _topic, number in found.values()), 1)
-        topics = {topic.id for topic in context.catalogue.topics.all()}
+        named = {topic_id for topic_id, _number in found.values()}
+        topics = {topic_id for topic_id in named if context.catalogue.topics.by_id(topic_id) is not None}
         self._by_topic: dict[int, list[int]] = {}
         for topic_id, number in found.values():
             if topic_id in topics:
