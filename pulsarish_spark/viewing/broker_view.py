@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import (
@@ -23,7 +23,6 @@ from broker_core.base.errors import (
 )
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.client import Client
-from broker_core.client import Edges as EntryEdges
 from broker_core.client.columnar.index_search import IndexedEntry
 from broker_core.wire.entry import EntryRef, messages_of
 from pulsarish_spark.connecting.side_by_side import side_by_side
@@ -124,6 +123,7 @@ class BrokerView:
         unshown = [name for name, end in ends.items() if end.position.entry <= 0]
 
         def behind_all(name: str) -> Offset:
+            # What comes between the questions lies behind the earlier answer, and is no part of what was there.
             unmade_ok = ends[name].position.ledger < 0
             edges = (POSITION_EARLIEST, POSITION_LATEST)
             last = min(self._client.bounds_at(name, edge, unmade_ok=unmade_ok).before for edge in edges)
@@ -148,25 +148,9 @@ class BrokerView:
         asked = list(names)
         found = dict(zip(asked, self._client.edges_of(asked, unmade_ok=True), strict=True))
         ends = self._ends({name: behind_last(both.last) for name, both in found.items()})
-        firsts = {name: both.first for name, both in found.items()} | self._first_since(found, ends)
         return {
             name: Edges(ends[name] if first is None else self._remember(name, first).at, ends[name])
-            for name, first in firsts.items()
-        }
-
-    def _first_since(self, edges: Mapping[str, EntryEdges], ends: Mapping[str, Offset]) -> dict[str, EntryRef | None]:
-        """The first entries of partitions that were empty when ``edges`` were asked for, and had an end when ``ends``
-        were: entries may have come between the two questions, and the end must not pass for the beginning then."""
-        filled = [name for name, both in edges.items() if both.first is None and ends[name].position.entry > 0]
-        if not filled:
-            return {}
-        places = [(name, POSITION_EARLIEST) for name in filled]
-        found = zip(filled, self._client.first_entries_at(places, unmade_ok=True), strict=True)
-        # Behind the end comes what is there since the second question.
-        return {
-            name: first
-            for name, first in found
-            if first is not None and Position(first.ledger, first.entry) < ends[name].position
+            for name, (first, _) in found.items()
         }
 
     def with_index(self, name: str, offset: Offset) -> Offset:
