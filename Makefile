@@ -37,7 +37,16 @@ rigs: setup  ## each rig for a moment: kills, damages, crashes, floods, lockstep
 test-oldest: setup  ## the quicker tests with the oldest versions that pyproject.toml allows (TEST_ARGS as above)
 	@scripts/test_oldest.sh $(TEST_ARGS)
 
-setup:  ## make .venv ready (Python packages, a Java for Spark); quick if nothing changed
+test-uncompiled: setup  ## the tests of wire formats over the core as Python, uncompiled (TEST_ARGS as above)
+	@PULSARISH_UNCOMPILED=1 $(PYTEST) tests/wire -m "not slow" $(TEST_ARGS)
+
+test-wheel: wheel  ## the wheel in an empty environment: a broker, a producer, a consumer, the codec
+	@scripts/test_wheel.sh
+
+wheel: setup  ## a wheel for this Python and machine, with the compiled core, in dist/
+	@rm -rf build/lib* && .venv/bin/python -m pip wheel --quiet --no-input --disable-pip-version-check --no-deps --wheel-dir dist .
+
+setup:  ## make .venv ready (Python packages, the compiled core, a Java for Spark); quick if nothing changed
 	@scripts/setup.sh
 
 ##@ While working
@@ -116,9 +125,10 @@ comparison: setup  ## check that the tests that docs/comparison.md names exist, 
 
 clean:  ## remove everything that set-up, tests and rigs made here
 	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/results spark-warehouse metastore_db derby.log
+	@rm -f broker_core/wire/core/*.so broker_core/wire/core/*.pyd
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-peers test-all rigs test-oldest setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood damage sim clients stalls soak lockstep routing cluster notebooks rules comparison clean help
+.PHONY: demo test test-peers test-all rigs test-oldest test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood damage sim clients stalls soak lockstep routing cluster notebooks rules comparison clean help

@@ -18,7 +18,7 @@ from benchmarks.budgets import budget_for
 from benchmarks.measure import Figure
 
 RESULTS: Final = Path(__file__).parent / "results"
-_PACKAGES: Final = ("pulsarish", "pyspark", "pyarrow", "numba", "protobuf", "uvloop", "pulsar-client")
+_PACKAGES: Final = ("pulsarish", "pyspark", "pyarrow", "protobuf", "uvloop", "pulsar-client")
 
 
 def environment() -> dict[str, Any]:

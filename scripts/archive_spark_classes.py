@@ -39,7 +39,6 @@ def main() -> None:
     draft = ARCHIVE.with_name(f"{ARCHIVE.name}.{os.getpid()}")
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*SHORT_LIVED, f'"-XX:ArchiveClassesAtExit={draft}"', "-Xlog:disable"])
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["NUMBA_DISABLE_JIT"] = "1"  # set-up compiles the kernels meanwhile; a hundred rows need none of that
     try:
         _run_a_job()
         draft.replace(ARCHIVE)

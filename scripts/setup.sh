@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes .venv ready: a virtual environment with this project and all it needs, a Java for Spark, compiled kernels, an archive of Spark's classes.
+# Makes .venv ready: a virtual environment with this project and all it needs, a C compiler for its core, a Java for
+# Spark, an archive of Spark's classes.
 # Safe to run at any time. It returns at once if nothing has changed since it last succeeded, and starts over where it
 # was interrupted. It knows no package registry by name: pip's own configuration decides where packages come from.
 #
@@ -12,10 +13,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly STAMP=.venv/.ready
+readonly CORE_STAMP=.venv/.core
 readonly JAVA_NOTE=.venv/.java-home
 readonly JAVA_MIN=17
 
-say() { printf '%s\n' "$*" >&2; }
+say() { printf '%s\n' "$@" >&2; }
 
 die() { # what, why and what to do: one line each
     printf 'error: %s\n' "$1" >&2
@@ -26,6 +28,9 @@ die() { # what, why and what to do: one line each
 
 # Everything that makes an existing .venv stale. The folder is part of it: a virtual environment cannot be moved.
 fingerprint() { { pwd; printf '%s\n' "${PYTHON:-}" "${JAVA_HOME:-}"; cat pyproject.toml setup.py scripts/setup.sh; } | cksum; }
+
+# What the compiled core is made from.
+core_fingerprint() { cat setup.py broker_core/wire/core/*.p* | cksum; }
 
 up_to_date() {
     [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(fingerprint)" ] && [ -x .venv/bin/python ] && java_works "$(cat "$JAVA_NOTE")"
@@ -74,6 +79,33 @@ install_packages() {
     say "setup: packages (the first time this downloads some hundred megabytes; minutes, not seconds)"
     .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --editable '.[dev]' \
         || die "pip could not install the packages" "see its own words above" "check the network and pip's configuration, then run the command again"
+    core_fingerprint > "$CORE_STAMP"
+}
+
+# -- the compiled core
+
+compiler_works() { # a C compiler, and the headers of this Python
+    local include
+    include=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+    printf '#include <Python.h>\n' | "${CC:-cc}" -I"$include" -x c -fsyntax-only - >/dev/null 2>&1
+}
+
+find_compiler() {
+    compiler_works && return
+    say "setup: no C compiler with Python's headers found, asking apt for them"
+    local headers
+    headers=$(.venv/bin/python -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')
+    apt_install gcc libc6-dev || true
+    compiler_works || apt_install "$headers" || true
+    compiler_works || say "setup: there is none: the core stays uncompiled, so that all is several times slower" \
+        "install one (Debian, as root: apt-get install gcc libc6-dev $headers), then run make clean and the command again"
+}
+
+compile_core() { # after a change of its sources; the first time pip does it
+    [ -f "$CORE_STAMP" ] && [ "$(cat "$CORE_STAMP")" = "$(core_fingerprint)" ] && return
+    say "setup: compiling the core, which has changed"
+    .venv/bin/python setup.py -q build_ext --inplace >&2 || die "the core could not be compiled" "see the lines above"
+    core_fingerprint > "$CORE_STAMP"
 }
 
 # -- Java
@@ -126,38 +158,33 @@ apt_install() {
         sudo -n true 2>/dev/null || return 1
         apt=(sudo -n "${apt[@]}")
     fi
-    say "setup: apt-get install $1"
+    say "setup: apt-get install $*"
     # The lists may be absent or old; an update that fails in part need not stop the install.
     "${apt[@]}" update >&2 || true
-    "${apt[@]}" install -y --no-install-recommends "$1" >&2 </dev/null
+    "${apt[@]}" install -y --no-install-recommends "$@" >&2 </dev/null
 }
 
 # -- what later runs start with
-
-warm_kernels() { .venv/bin/python -c 'from broker_core.wire.batch import warm_up; warm_up()'; }
 
 archive_spark_classes() { # only makes later Sparks start sooner, so that nothing depends on it
     JAVA_HOME="$(cat "$JAVA_NOTE")" .venv/bin/python -m scripts.archive_spark_classes >.venv/.spark-classes.log 2>&1 \
         || say "setup: Spark's classes could not be archived, so tests start it more slowly; see .venv/.spark-classes.log"
 }
 
-warm_up() {
-    say "setup: compiling the batch kernels and archiving Spark's classes once (they are kept for later runs)"
-    archive_spark_classes &
-    warm_kernels
-    wait
-}
-
 main() {
-    up_to_date && return
-    local started=$SECONDS
-    mkdir -p .venv && rm -f "$STAMP"
-    make_venv
-    note_java
-    install_packages
-    warm_up
-    fingerprint > "$STAMP"
-    say "setup: done in $((SECONDS - started)) s"
+    if ! up_to_date; then
+        local started=$SECONDS
+        mkdir -p .venv && rm -f "$STAMP"
+        make_venv
+        find_compiler
+        note_java
+        install_packages
+        say "setup: archiving Spark's classes once (for later runs)"
+        archive_spark_classes
+        fingerprint > "$STAMP"
+        say "setup: done in $((SECONDS - started)) s"
+    fi
+    compile_core
 }
 
 main

@@ -64,17 +64,14 @@ ALLOWED_IO: Final[dict[str, tuple[set[str], str]]] = {
         {"fcntl", "os", "pathlib"},
         "the disk seam: the only place that touches files",
     ),
-    "broker_core/wire/batch/kernel_store.py": (
-        {"os", "pathlib"},
-        "compiled kernels are kept on disk beside Python's bytecode; no data goes there",
-    ),
+    "broker_core/wire/core/mode.py": ({"os"}, "the environment decides whether compiled modules are imported"),
 }
 """Pure files that need one of IO_MODULES after all, with the reason."""
 
 ACYCLIC_ROOMS: Final = ("broker", "client", "spark")
 """Packages whose rooms need each other in one direction only; ARCHITECTURE.md has a picture of them."""
 
-HEAVY: Final = frozenset({"numpy", "pyarrow", "numba", "llvmlite", "pandas", "pyspark"})
+HEAVY: Final = frozenset({"numpy", "pyarrow", "pandas", "pyspark"})
 BATCH_CODEC: Final = "broker_core/wire/batch/"
 BROKER_PROCESS: Final = ("base", "storage", "broker", "server")
 
@@ -281,7 +278,7 @@ def test_the_admin_asks_the_broker_and_does_not_reach_through() -> None:
 
 
 def test_the_broker_process_does_without_the_heavy_libraries() -> None:
-    """numpy, pyarrow and numba are for clients and Spark; the broker starts fast and never looks into a batch."""
+    """numpy and pyarrow are for clients and Spark; the broker starts fast and never looks into a batch."""
     wrong = [
         f"{name} imports {imported}"
         for name, layer, tree in _sources()

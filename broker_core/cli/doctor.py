@@ -24,7 +24,10 @@ def doctor(context: click.Context, data_dir: Path | None, output: Format | None)
     """Check every checksum of a data directory, without a broker and without changing anything."""
     from broker_core.storage import RealDisk
     from broker_core.storage.check import verify_directory
+    from broker_core.wire import core
 
+    if not core.COMPILED:
+        say(f"the core is not compiled here, so that broker and clients are several times slower; {core.HINT}")
     report = verify_directory(RealDisk(), str(directory_or_default(data_dir, os.environ)))
     rows = [
         {

@@ -15,8 +15,7 @@ from broker_core.base.names import TopicName
 from broker_core.wire.batch.arrays import presence
 from broker_core.wire.batch.columns import booleans, numbers, validity, values_of
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.rows.id_bytes import id_bytes
-from pulsarish_spark.rows.id_text import id_texts
+from pulsarish_spark.rows.message_ids import id_bytes, id_texts
 from pulsarish_spark.rows.schema import REDELIVERY_COLUMN, TopicColumns
 
 logger = logging.getLogger(__name__)

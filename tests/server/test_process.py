@@ -30,7 +30,7 @@ from tests.client.helpers import eventually
 
 METADATA = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString()
 BODY = seal_entry(METADATA, b"x" * 100)
-COLUMNAR = {"pyarrow", "numpy", "numba", "pandas", "lz4", "zstandard", "cramjam", "rich", "pyspark"}
+COLUMNAR = {"pyarrow", "numpy", "pandas", "lz4", "zstandard", "cramjam", "rich", "pyspark"}
 
 
 def stored_entries(broker: RunningBroker, topic: str, count: int) -> list[int]:

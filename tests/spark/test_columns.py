@@ -15,14 +15,11 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import MessageId
 from broker_core.wire.batch import decode_entries, encode_entries
-from broker_core.wire.batch.compiled import uncompiled
 from broker_core.wire.entry import EntryRef
 from broker_core.wire.proto.pulsar_api_pb2 import MessageIdData
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.rows.columns import ColumnMaker
-from pulsarish_spark.rows.id_bytes import ID_BYTES_MAX as ID_PROTOBUF_BYTES_MAX
-from pulsarish_spark.rows.id_bytes import id_bytes, write_id_bytes
-from pulsarish_spark.rows.id_text import ID_BYTES_MAX, id_texts, write_ids
+from pulsarish_spark.rows.message_ids import id_bytes, id_texts
 from pulsarish_spark.rows.schema import ALL_COLUMNS, PULSAR_SPARK_COLUMNS, TopicColumns, check_user_schema
 
 KEY = TopicPartition("persistent://public/default/t", 3)
@@ -135,7 +132,7 @@ ids = st.tuples(numbers, numbers, st.integers(-1, 2**31 - 1))
 
 @given(st.lists(ids, max_size=8).map(lambda found: [i for i in found for _ in range(2)]), st.integers(-1, 9999))
 def test_the_text_of_an_id_is_that_of_message_id(found: list[tuple[int, int, int]], partition: int) -> None:
-    """1.4.4: as MessageId writes it, compiled or not."""
+    """1.4.4: as MessageId writes it."""
     ledgers = pa.array([f[0] for f in found], pa.int64())
     entries = pa.array([f[1] for f in found], pa.int64())
     batches = pa.array([f[2] for f in found], pa.int32())
@@ -143,10 +140,6 @@ def test_the_text_of_an_id_is_that_of_message_id(found: list[tuple[int, int, int
     texts = id_texts(ledgers, entries, batches, partition)
     texts.validate(full=True)
     assert texts.to_pylist() == expected
-    offsets, data = np.zeros(len(found) + 1, np.int32), np.zeros(len(found) * ID_BYTES_MAX, np.uint8)
-    ledger, entry, batch = (column.to_numpy() for column in (ledgers, entries, batches))
-    used = uncompiled(write_ids)(ledger, entry, batch, np.int64(partition), offsets, data)
-    assert bytes(data[:used]).decode() == "".join(expected)
 
 
 sized_ids = st.tuples(numbers, numbers, st.integers(-1, 2**31 - 2))
@@ -156,7 +149,7 @@ sized_ids = st.tuples(numbers, numbers, st.integers(-1, 2**31 - 2))
 def test_the_bytes_of_an_id_are_those_of_its_protobuf_message(
     found: list[tuple[int, int, int]], partition: int
 ) -> None:
-    """Fields that an id does not have are left out; compiled or not."""
+    """Fields that an id does not have are left out."""
     ledgers, entries = (np.array([f[i] for f in found], np.int64) for i in (0, 1))
     batches, sizes = (np.array([f[2] + more for f in found], np.int32) for more in (0, 1))
     expected = []
@@ -171,9 +164,6 @@ def test_the_bytes_of_an_id_are_those_of_its_protobuf_message(
     ids = id_bytes(pa.record_batch({name: pa.array(column) for name, column in columns.items()}), partition)
     ids.validate(full=True)
     assert ids.to_pylist() == expected
-    offsets, data = np.zeros(len(found) + 1, np.int32), np.zeros(len(found) * ID_PROTOBUF_BYTES_MAX, np.uint8)
-    used = uncompiled(write_id_bytes)(ledgers, entries, batches, sizes, np.int64(partition), offsets, data)
-    assert bytes(data[:used]) == b"".join(expected)
 
 
 def test_pulsar_sparks_columns_are_the_same_messages_under_its_names() -> None:

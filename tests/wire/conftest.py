@@ -4,50 +4,55 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 
 import broker_core.wire
 
-PACKAGE = "broker_core.wire.batch"
+PACKAGES = ("broker_core.wire.batch", "broker_core.wire.core")
 
 
-class WatchedBytes(np.ndarray[Any, Any]):
-    """Bytes that refuse an index below 0, where numpy would count from the end; above the end numpy refuses itself."""
+class WatchedBytes:
+    """Bytes that refuse what lies outside of them, where Python counts from the end or gives less."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = memoryview(data)
 
     def __getitem__(self, index: Any) -> Any:
-        assert index >= 0, f"read at {index}"
-        return np.uint8(super().__getitem__(index))
+        if isinstance(index, slice):
+            assert 0 <= index.start <= index.stop <= len(self._data), f"read from {index.start} to {index.stop}"
+        else:
+            assert index >= 0, f"read at {index}"
+        return self._data[index]
 
 
 @pytest.fixture(scope="session")
-def plain_batch() -> Iterator[ModuleType]:
-    """``broker_core.wire.batch`` as it is where numba is not installed."""
-    compiled = {name: module for name, module in sys.modules.items() if name.startswith(PACKAGE)}
-    numba = sys.modules.get("numba")
-    before = getattr(broker_core.wire, "batch", None)
-    for name in compiled:
-        del sys.modules[name]
-    sys.modules["numba"] = None  # type: ignore[assignment] # an import of it fails now
-    try:
-        plain = importlib.import_module(PACKAGE)
-        decode = importlib.import_module(f"{PACKAGE}.decode")
-    finally:
-        for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
+def plain_batch() -> ModuleType:
+    """``broker_core.wire.batch`` as it is where its core is not compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PULSARISH_UNCOMPILED", "1")
+        patch.setattr(sys, "path_importer_cache", dict(sys.path_importer_cache))
+        for package in PACKAGES:
+            patch.setattr(broker_core.wire, package.rpartition(".")[2], None, raising=False)
+        for name in [name for name in sys.modules if name.startswith(PACKAGES)]:
+            patch.delitem(sys.modules, name)
+        patch.setitem(sys.modules, "cython", None)
+        plain = importlib.import_module(PACKAGES[0])
+        core, decode = (importlib.import_module(name) for name in (PACKAGES[1], f"{PACKAGES[0]}.decode"))
+        for name in [name for name in sys.modules if name.startswith(PACKAGES)]:
             del sys.modules[name]
-        sys.modules.update(compiled)
-        del sys.modules["numba"]
-        if numba is not None:
-            sys.modules["numba"] = numba
-        if before is not None:
-            broker_core.wire.batch = before  # type: ignore[attr-defined]
-    assert plain.COMPILED is False
-    plain_as_array = decode.as_array
-    decode.as_array = lambda data: plain_as_array(data).view(WatchedBytes)  # type: ignore[attr-defined]
-    yield plain
-    decode.as_array = plain_as_array  # type: ignore[attr-defined]
+    assert core.COMPILED is False
+    decode.as_array = WatchedBytes  # type: ignore[attr-defined]
+    return plain
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled() -> None:
+    """All else here tests the compiled core, unless the environment says otherwise."""
+    from broker_core.wire import core
+
+    assert core.COMPILED or os.environ.get("PULSARISH_UNCOMPILED"), core.HINT

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that lie apart are copied one behind the other: compiled, as written, and by Arrow, all alike."""
+"""Values that lie apart are copied one behind the other: compiled and as written, all alike."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from broker_core.wire.batch import columns, gathering
-from broker_core.wire.batch.compiled import uncompiled
+from broker_core.wire.batch.columns import gather
 
 GAPS_AND_VALUES = st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=70)), min_size=1, max_size=30)
 
@@ -31,37 +30,26 @@ def laid_out(pieces: list[tuple[bytes, bytes]]) -> tuple[NDArray[np.uint8], NDAr
 def test_gathered_values_are_those_of_the_spans(pieces: list[tuple[bytes, bytes]]) -> None:
     """Empty values and empty gaps, at the front and at the end too."""
     data, spans, values = laid_out(pieces)
-    found = gathering.gathered(data, spans, len(values))
+    found = gather(data, spans, len(values))
     found.validate(full=True)
     assert found.to_pylist() == values
 
 
 @given(pieces=GAPS_AND_VALUES)
-def test_arrow_gathers_the_same_where_nothing_is_compiled(
+def test_uncompiled_the_copying_kernel_stays_within_its_arrays(
     plain_batch: ModuleType, pieces: list[tuple[bytes, bytes]]
 ) -> None:
-    """The other way exists for its speed, not for its outcome."""
+    """As it is written it reads bytes that refuse what lies outside of them."""
     data, spans, values = laid_out(pieces)
-    assert plain_batch.columns.gather(data, spans, len(values)).to_pylist() == values
-
-
-@given(pieces=GAPS_AND_VALUES)
-def test_the_copying_kernel_stays_within_its_arrays(pieces: list[tuple[bytes, bytes]]) -> None:
-    """As it is written numpy refuses an index that is too large, and the indexes have no sign."""
-    data, spans, values = laid_out(pieces)
-    offsets = np.empty(len(values) + 1, np.int32)
-    uncompiled(gathering.place_values)(spans, offsets)
-    target = np.empty(int(offsets[-1]), np.uint8)
-    uncompiled(gathering.copy_values)(data, spans, target)
-    assert target.tobytes() == b"".join(values)
-    assert np.diff(offsets).tolist() == [len(value) for value in values]
+    watched = plain_batch.decode.as_array(data)
+    assert plain_batch.columns.gather(watched, spans, len(values)).to_pylist() == values
 
 
 @pytest.mark.parametrize("valid", [[True, False, True], [False, False, False], [True, True, True]])
 def test_values_that_are_not_valid_are_null(valid: list[bool]) -> None:
     """Their spans are empty."""
     data, spans, values = laid_out([(b"-", b"a" if valid[0] else b""), (b"", b""), (b"", b"c" if valid[2] else b"")])
-    found: pa.Array = columns.gather(data, spans, 3, np.array(valid))
+    found: pa.Array = gather(data, spans, 3, np.array(valid))
     expected: list[Any] = [value if is_valid else None for value, is_valid in zip(values, valid, strict=True)]
     assert found.to_pylist() == expected
 
@@ -71,4 +59,4 @@ def test_large_values_are_copied_whole() -> None:
     rng = np.random.default_rng(5)
     pieces = [(rng.bytes(gap), rng.bytes(size)) for gap, size in ((0, 1024), (25, 4099), (3, 65_537), (1, 31), (7, 33))]
     data, spans, values = laid_out(pieces)
-    assert gathering.gathered(data, spans, len(values)).to_pylist() == values
+    assert gather(data, spans, len(values)).to_pylist() == values

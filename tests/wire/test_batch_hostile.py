@@ -6,11 +6,7 @@ Each case also runs uncompiled over bytes that refuse any index outside themselv
 
 from __future__ import annotations
 
-import os
 import struct
-import subprocess
-import sys
-import textwrap
 import tracemalloc
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +23,7 @@ from broker_core.wire import batch as compiled_batch
 from broker_core.wire.compression import LZ4, SNAPPY, ZLIB, ZSTD, compress
 from broker_core.wire.entry import EntryRef, seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+from tests.wire.watched_core import run_watched
 
 MIB = 1024 * 1024
 HEAD = {"producer_name": "p", "sequence_id": 0, "publish_time": 1}
@@ -230,28 +227,20 @@ def test_a_hundred_thousand_properties_take_no_quadratic_time() -> None:
 
 @pytest.mark.slow
 def test_compiled_kernels_stay_in_bounds(tmp_path: Path) -> None:
-    """The compiled code itself, with numba's bounds checks on, over every lying entry and thousands of damaged ones."""
-    script = tmp_path / "in_bounds.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            import random, sys
-            sys.path.insert(0, {os.getcwd()!r})
-            from tests.wire.test_batch_hostile import CASES, GOOD, SEEDS, EntryRef, check, compiled_batch
+    """Machine code that watches its reads and writes, over every lying entry and thousands of damaged ones."""
+    said = run_watched(
+        tmp_path,
+        """
+        from tests.wire.test_batch_hostile import CASES, GOOD, SEEDS, EntryRef, check, compiled_batch
 
-            assert compiled_batch.COMPILED
-            for case in CASES.values():
-                assert not check(compiled_batch, [GOOD, EntryRef(1, 1, case)])
-            chance = random.Random(1)
-            for turn in range(5000):
-                body = bytearray(chance.choice(SEEDS))
-                for _ in range(chance.randint(1, 3)):
-                    body[chance.randrange(6, len(body))] = chance.choice([0, 1, 127, 128, 255, chance.randrange(256)])
-                check(compiled_batch, [GOOD, EntryRef(1, 1, bytes(body)), GOOD])
-            print("in bounds")
-            """
-        )
+        for case in CASES.values():
+            assert not check(compiled_batch, [GOOD, EntryRef(1, 1, case)])
+        chance = random.Random(1)
+        for turn in range(5000):
+            body = bytearray(chance.choice(SEEDS))
+            for _ in range(chance.randint(1, 3)):
+                body[chance.randrange(6, len(body))] = chance.choice([0, 1, 127, 128, 255, chance.randrange(256)])
+            check(compiled_batch, [GOOD, EntryRef(1, 1, bytes(body)), GOOD])
+        """,
     )
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=500)
-    assert done.stdout == "in bounds\n", done.stderr[-2000:]
+    assert said == "in bounds\n"

@@ -17,7 +17,7 @@ from broker_core.base.hashing import KEY_HASHES, HashingScheme, partition_of_key
 from broker_core.wire import batch as compiled_batch
 from broker_core.wire.batch import route_rows
 from broker_core.wire.batch.arrays import ByteColumn
-from broker_core.wire.batch.hashes import hash_keys
+from broker_core.wire.batch.keys import hash_keys
 
 SETTINGS = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

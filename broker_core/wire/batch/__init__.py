@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columnar codec: entries to Arrow record batches and back, by compiled kernels.
+"""The columnar codec: entries to Arrow record batches and back, by the kernels of ``wire.core``.
 
-The only part of ``wire`` that imports numpy, numba and pyarrow; brokers and plain clients do without it.
+The only part of ``wire`` that imports numpy and pyarrow; brokers and plain clients do without it.
 """
 
-from broker_core.wire.batch.compiled import COMPILED
 from broker_core.wire.batch.decode import UNDECODABLE, ChunkEntryError, decode_entries, decode_in_parts
 from broker_core.wire.batch.encode import EncodedEntry, encode_entries
 from broker_core.wire.batch.key_groups import KeyGroups, key_groups
@@ -12,10 +11,8 @@ from broker_core.wire.batch.route import route_rows, rows_by_place
 from broker_core.wire.batch.rows import ENCODED_COLUMNS
 from broker_core.wire.batch.schema import DECODED_SCHEMA
 from broker_core.wire.batch.together import lies_in_block, share_memory
-from broker_core.wire.batch.warm import warm_up
 
 __all__ = [
-    "COMPILED",
     "DECODED_SCHEMA",
     "ENCODED_COLUMNS",
     "UNDECODABLE",
@@ -30,5 +27,4 @@ __all__ = [
     "route_rows",
     "rows_by_place",
     "share_memory",
-    "warm_up",
 ]

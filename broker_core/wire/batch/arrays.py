@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-
-_Number = TypeVar("_Number", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +26,15 @@ class ByteColumn:
         if rows == 0 or offsets is None:
             return cls.nulls(rows)
         return cls(
-            readonly(np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)),
-            readonly(np.frombuffer(offsets, np.int32)[array.offset : array.offset + rows + 1]),
+            np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8),
+            np.frombuffer(offsets, np.int32)[array.offset : array.offset + rows + 1],
             presence(array),
         )
 
     @classmethod
     def nulls(cls, rows: int) -> ByteColumn:
         """A column that is null throughout."""
-        return cls(
-            readonly(np.empty(0, np.uint8)), readonly(np.zeros(rows + 1, np.int32)), readonly(np.zeros(rows, np.uint8))
-        )
+        return cls(np.empty(0, np.uint8), np.zeros(rows + 1, np.int32), np.zeros(rows, np.uint8))
 
     @property
     def bytes_count(self) -> int:
@@ -57,7 +52,7 @@ class ByteColumn:
 
     def replace(self, offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> ByteColumn:
         """Other bytes for the same rows."""
-        return replace(self, data=readonly(data), offsets=readonly(offsets))
+        return replace(self, data=data, offsets=offsets)
 
     def to_arrow(self, kind: pa.DataType) -> pa.Array:
         """The array again, of type ``kind`` (binary or string); ``offsets`` must start at the front of their memory."""
@@ -70,16 +65,9 @@ class ByteColumn:
 def presence(array: pa.Array) -> NDArray[np.uint8]:
     """1 for each row that is not null."""
     if array.null_count == 0:
-        return readonly(np.ones(len(array), np.uint8))
+        return np.ones(len(array), np.uint8)
     bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
-    return readonly(bits[array.offset : array.offset + len(array)])
-
-
-def readonly(array: NDArray[_Number]) -> NDArray[_Number]:
-    """A view that cannot be written; kernels are compiled for these, whatever the memory behind them."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    return bits[array.offset : array.offset + len(array)]
 
 
 def row_of_element(offsets: NDArray[np.int32], element: int) -> int:

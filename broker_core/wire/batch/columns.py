@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from broker_core.wire.batch.gathering import gathered
+from broker_core.base.allocator import keep_some
 from broker_core.wire.batch.schema import PROPERTIES_TYPE
+from broker_core.wire.core.entries import copy_values, place_values
 
 _DTYPES: Final = {pa.from_numpy_dtype(name).id: np.dtype(name) for name in ("int32", "int64")}
 """Arrow's integer types to numpy's."""
@@ -27,15 +28,18 @@ def gather(
 ) -> pa.Array:
     """A binary array of ``count`` values out of ``data``; ``spans`` holds 0, then start and end of each.
 
+    The memory is counted first and taken exactly; Arrow's ``take`` grows its buffer as it goes and costs twice as much.
     ``valid`` marks the values that are not null; the spans of the others are empty.
     """
     if count == 0:
         return pa.nulls(0, pa.binary())
-    values = gathered(data, spans, count)
+    keep_some()
+    offsets = np.empty(count + 1, np.int32)
+    place_values(spans, offsets)
+    values = np.empty(int(offsets[-1]), np.uint8)
+    copy_values(data, spans, values)
     bitmap = None if valid is None else validity(valid)
-    if bitmap is None:
-        return values
-    return pa.Array.from_buffers(pa.binary(), count, [bitmap, *values.buffers()[1:]], offset=values.offset)
+    return pa.Array.from_buffers(pa.binary(), count, [bitmap, pa.py_buffer(offsets), pa.py_buffer(values)])
 
 
 def validity(valid: NDArray[np.bool_]) -> pa.Buffer | None:

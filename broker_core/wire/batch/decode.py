@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,14 +24,21 @@ from numpy.typing import NDArray
 from broker_core.base.errors import ProtocolError, RemoteProtocolError, UnsupportedVersionError, UsageError
 from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT, METADATA_BYTES_MAX
 from broker_core.wire.batch import columns as cols
-from broker_core.wire.batch import keys, walk
-from broker_core.wire.batch.repeats import has_repeated_keys
+from broker_core.wire.batch.keys import decode_base64
 from broker_core.wire.batch.schema import PROPERTY_PAIRS, select_columns
 from broker_core.wire.batch.together import put_together
 from broker_core.wire.compression import decompress
+from broker_core.wire.core import entries as walk
 from broker_core.wire.entry import BytesLike, EntryRef
 
+Bytes = NDArray[np.uint8]
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+Heads = np.recarray[Any, Any]
+"""What ``walk.walk_heads`` notes of each entry."""
+
 _Number = TypeVar("_Number", bound=np.generic)
+_HEAD: Final = np.dtype([(name, np.int64) for name in walk.HEAD])
 
 _JOINED_BYTES_MAX: Final = 2**31 - 1
 """Arrow's binary offsets have 32 bits."""
@@ -117,13 +124,13 @@ def entries_within(
         heads = _Packed.of(entries).heads
     except (ProtocolError, UnsupportedVersionError, UsageError):
         return entries
-    times = heads[walk.HEAD_EVENT_TIME]
+    times = heads["event_time"]
     inside = times != 0
     if start_ms is not None:
         inside &= times >= start_ms
     if end_ms is not None:
         inside &= times < end_ms
-    inside |= heads[walk.HEAD_KIND] != walk.KIND_SINGLE
+    inside |= heads["kind"] != walk.SINGLE
     return entries if inside.all() else [entries[at] for at in np.flatnonzero(inside).tolist()]
 
 
@@ -139,9 +146,9 @@ class _Packed:
 
     source: Sequence[EntryRef]
     data: BytesLike
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    heads: NDArray[np.int64]
+    starts: Int64s
+    ends: Int64s
+    heads: Heads
     is_packed: NDArray[np.bool_]
     """Which entries have a payload that is compressed."""
 
@@ -149,20 +156,11 @@ class _Packed:
     def of(cls, entries: Sequence[EntryRef]) -> _Packed:
         data, starts, ends = put_together([entry.body for entry in entries])
         _check_joined_size(len(data))
-        heads = np.zeros((walk.HEADS, len(entries)), np.int64)
-        problem, at = walk.walk_heads(
-            as_array(data),
-            starts,
-            ends,
-            METADATA_BYTES_MAX,
-            walk.METADATA_TABLE,
-            np.zeros(walk.SLOTS, np.int64),
-            np.zeros((2, 1), np.int32),
-            heads,
-        )
-        if problem:
-            raise _error(problem, entries[at], -1)
-        is_packed = (heads[walk.HEAD_COMPRESSION] != 0) & (heads[walk.HEAD_KIND] != walk.KIND_MARKER)
+        heads = np.zeros(len(entries), _HEAD).view(np.recarray)
+        flaw, at = walk.walk_heads(as_array(data), starts, ends, METADATA_BYTES_MAX, heads)
+        if flaw:
+            raise _error(flaw, entries[at], -1)
+        is_packed = (heads["compression"] != 0) & (heads["kind"] != walk.MARKER)
         return cls(entries, data, starts, ends, heads, is_packed)
 
     def takes_at_most(self, size: int) -> bool:
@@ -170,16 +168,16 @@ class _Packed:
         plain = int(self.ends[-1] - self.starts[0])
         return plain + _ROW_BYTES * (plain // walk.MEMBER_BYTES_MIN) <= size and not self.is_packed.any()
 
-    def plain_sizes(self, message_bytes_max: int) -> NDArray[np.int64]:
+    def plain_sizes(self, message_bytes_max: int) -> Int64s:
         """Bytes of each payload as its entry states them before compression; a larger one is refused when it is met."""
-        sizes: NDArray[np.int64] = np.minimum(self.heads[walk.HEAD_UNCOMPRESSED_SIZE], message_bytes_max)
+        sizes: Int64s = np.minimum(self.heads["uncompressed_size"], message_bytes_max)
         return sizes
 
-    def sizes_in_memory(self, message_bytes_max: int) -> NDArray[np.int64]:
+    def sizes_in_memory(self, message_bytes_max: int) -> Int64s:
         """What each entry takes when it is decoded, about. A count that lies is refused when it is met."""
         plain = np.where(self.is_packed, self.plain_sizes(message_bytes_max), self.ends - self.starts)
-        messages = np.clip(self.heads[walk.HEAD_MESSAGES], 0, plain // walk.MEMBER_BYTES_MIN)
-        sizes: NDArray[np.int64] = plain + _ROW_BYTES * messages
+        messages = np.clip(self.heads["messages"], 0, plain // walk.MEMBER_BYTES_MIN)
+        sizes: Int64s = plain + _ROW_BYTES * messages
         return sizes
 
 
@@ -189,26 +187,29 @@ class _Joined:
 
     source: Sequence[EntryRef]
     data: BytesLike
-    heads: NDArray[np.int64]
-    ledgers: NDArray[np.int64]
-    entries: NDArray[np.int64]
-    indexes: NDArray[np.int64]
+    heads: Heads
+    ledgers: Int64s
+    entries: Int64s
+    indexes: Int64s
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What the kernels noted of each message; see ``walk.walk_rows`` for the shapes. ``of_entries``: rows of each."""
+    """What the kernels noted of each message; ``walk.walk_rows`` has the shapes. ``of_entries``: rows of each."""
 
     count: int
-    of_entries: NDArray[np.int64]
-    spans: NDArray[np.int32]
-    event_times: NDArray[np.int64]
-    sequence_ids: NDArray[np.int64]
-    flags: walk.Bytes
-    entry: NDArray[np.int32]
-    batch_index: NDArray[np.int32]
-    property_offsets: NDArray[np.int32]
-    properties: NDArray[np.int32]
+    of_entries: Int64s
+    keys: Int32s
+    values: Int32s
+    ordering_keys: Int32s
+    names: Int32s
+    texts: Int32s
+    event_times: Int64s
+    sequence_ids: Int64s
+    flags: Bytes
+    entry: Int32s
+    batch_index: Int32s
+    property_offsets: Int32s
     properties_count: int
 
     def has(self, flag: int) -> NDArray[np.bool_]:
@@ -243,7 +244,7 @@ def _join(packed: _Packed, message_bytes_max: int) -> _Joined:
     )
 
 
-def as_array(data: BytesLike) -> walk.Bytes:
+def as_array(data: BytesLike) -> Bytes:
     """What kernels read; the one door, so that a test can watch every read."""
     return np.frombuffer(data, np.uint8)
 
@@ -257,13 +258,13 @@ def _decompress(packed: _Packed, message_bytes_max: int) -> bytes:
     """Join again with plain payloads in place of compressed ones, and move the positions in the heads along."""
     entries, heads = packed.source, packed.heads
     view = memoryview(packed.data)[: packed.ends[-1]]
-    codecs, sizes = heads[walk.HEAD_COMPRESSION], heads[walk.HEAD_UNCOMPRESSED_SIZE]
+    codecs, sizes = heads["compression"], heads["uncompressed_size"]
     _check_joined_size(len(view) + int(packed.plain_sizes(message_bytes_max)[packed.is_packed].sum()))
     pieces: list[BytesLike] = []
     growth = np.zeros(len(entries), np.int64)
     copied = first = int(packed.starts[0])
     for at in np.flatnonzero(packed.is_packed).tolist():
-        start, end = int(heads[walk.HEAD_PAYLOAD_START, at]), int(heads[walk.HEAD_PAYLOAD_END, at])
+        start, end = int(heads["payload_start"][at]), int(heads["payload_end"][at])
         size = int(sizes[at])
         try:
             plain = decompress(int(codecs[at]), view[start:end], size, message_bytes_max)
@@ -272,16 +273,18 @@ def _decompress(packed: _Packed, message_bytes_max: int) -> bytes:
         pieces += (view[copied:start], plain)
         copied = end
         growth[at] = size - (end - start)
-        heads[walk.HEAD_PAYLOAD_END, at] = start + size
+        heads["payload_end"][at] = start + size
     pieces.append(view[copied:])
-    heads[: walk.HEAD_POSITIONS] += np.cumsum(growth) - growth - first
+    moved = np.cumsum(growth) - growth - first
+    for position in walk.POSITIONS:
+        heads[position] += moved
     return b"".join(pieces)
 
 
 def _walk(joined: _Joined) -> _Rows:
-    problem, at, rows_max = walk.count_rows(joined.heads)
-    if problem:
-        raise _error(problem, joined.source[at], -1)
+    flaw, at, rows_max = walk.count_rows(joined.heads)
+    if flaw:
+        raise _error(flaw, joined.source[at], -1)
     room = 2 * rows_max + 64
     rows = _walk_with_room(joined, rows_max, room)
     if rows.properties_count > room:
@@ -290,39 +293,33 @@ def _walk(joined: _Joined) -> _Rows:
 
 
 def _walk_with_room(joined: _Joined, rows_max: int, properties_max: int) -> _Rows:
-    spans = np.empty((walk.SPANS, 2 * rows_max + 1), np.int32)
-    numbers = np.empty((2, rows_max), np.int64)
-    flags = np.empty(rows_max, np.uint8)
-    places = np.empty((2, rows_max), np.int32)
-    property_offsets = np.empty(rows_max + 1, np.int32)
-    properties = np.empty((2, 2 * properties_max + 1), np.int32)
-    problem, at, message, count, properties_count = walk.walk_rows(
-        as_array(joined.data),
-        joined.heads,
-        walk.METADATA_TABLE,
-        walk.MEMBER_TABLE,
-        np.zeros(walk.SLOTS, np.int64),
-        spans,
-        numbers,
-        flags,
-        places,
-        property_offsets,
-        properties,
+    keys, values, ordering_keys = (np.empty(2 * rows_max + 1, np.int32) for _ in range(3))
+    names, texts = (np.empty(2 * properties_max + 1, np.int32) for _ in range(2))
+    event_times, sequence_ids = np.empty(rows_max, np.int64), np.empty(rows_max, np.int64)
+    flags, entry, batch_index = np.empty(rows_max, np.uint8), np.empty(rows_max, np.int32), np.empty(rows_max, np.int32)
+    offsets = np.empty(rows_max + 1, np.int32)
+    flaw, at, message, count, properties = walk.walk_rows(
+        *(as_array(joined.data), joined.heads, keys, values, ordering_keys, names, texts),
+        *(event_times, sequence_ids, flags, entry, batch_index, offsets),
     )
-    if problem:
-        raise _error(problem, joined.source[at], message)
+    if flaw:
+        raise _error(flaw, joined.source[at], message)
+    spans = slice(2 * count + 1)
     return _Rows(
         count,
-        joined.heads[walk.HEAD_ROWS],
-        spans[:, : 2 * count + 1],
-        numbers[0, :count],
-        numbers[1, :count],
+        joined.heads["rows"],
+        keys[spans],
+        values[spans],
+        ordering_keys[spans],
+        names,
+        texts,
+        event_times[:count],
+        sequence_ids[:count],
         flags[:count],
-        places[0, :count],
-        places[1, :count],
-        property_offsets[: count + 1],
+        entry[:count],
+        batch_index[:count],
+        offsets[: count + 1],
         properties,
-        properties_count,
     )
 
 
@@ -330,12 +327,12 @@ def _name(entry: EntryRef) -> str:
     return f"entry {entry.ledger}:{entry.entry}"
 
 
-def _error(problem: int, entry: EntryRef, message: int) -> Exception:
+def _error(flaw: int, entry: EntryRef, message: int) -> Exception:
     where = f"message {message} of its batch: " if message >= 0 else ""
-    text = f"{_name(entry)} cannot be decoded: {where}{walk.PROBLEMS[problem]}"
-    if problem == walk.PROBLEM_CHUNK:
+    text = f"{_name(entry)} cannot be decoded: {where}{walk.FLAWS[flaw]}"
+    if flaw == walk.IS_CHUNK:
         return ChunkEntryError(text, hint="read this topic with a consumer")
-    if problem == walk.PROBLEM_ENCRYPTED:
+    if flaw == walk.IS_ENCRYPTED:
         return UnsupportedVersionError(text, hint="read it with a client that has the keys; this one takes none")
     return RemoteProtocolError(text)
 
@@ -344,31 +341,29 @@ def _error(problem: int, entry: EntryRef, message: int) -> Exception:
 
 
 def _keys(joined: _Joined, rows: _Rows) -> pa.Array:
-    column = _binary(joined, rows, walk.SPAN_KEY, walk.FLAG_KEY)
-    if not rows.any_has(walk.FLAG_KEY_IS_BASE64):
+    column = _binary(joined, rows, rows.keys, walk.HAS_KEY)
+    if not rows.any_has(walk.KEY_IS_BASE64):
         return column
-    decoded = keys.decode_base64(column, rows.has(walk.FLAG_KEY_IS_BASE64))
+    decoded = decode_base64(column, rows.has(walk.KEY_IS_BASE64))
     if isinstance(decoded, int):
         name = _name(joined.source[rows.entry[decoded]])
         raise RemoteProtocolError(f"{name} cannot be decoded: a key is marked as base64 but is not")
     return decoded
 
 
-def _binary(joined: _Joined, rows: _Rows, span: int, flag: int) -> pa.Array:
+def _binary(joined: _Joined, rows: _Rows, spans: Int32s, flag: int) -> pa.Array:
     if not rows.any_has(flag):
         return pa.nulls(rows.count, pa.binary())
     valid = None if rows.all_have(flag) else rows.has(flag)
-    return cols.gather(as_array(joined.data), rows.spans[span], rows.count, valid)
+    return cols.gather(as_array(joined.data), spans, rows.count, valid)
 
 
 def _properties(joined: _Joined, rows: _Rows) -> pa.Array:
     offsets = rows.property_offsets
     if not rows.properties_count:
         return cols.no_properties(offsets)
-    repeated = has_repeated_keys(
-        as_array(joined.data), rows.properties[0], offsets, rows.count, _COMPARED_PROPERTIES_MAX
-    )
-    return cols.properties(*_names_and_values(joined, rows), offsets, repeated=bool(repeated))
+    repeated = walk.has_repeated_names(as_array(joined.data), rows.names, offsets, _COMPARED_PROPERTIES_MAX)
+    return cols.properties(*_names_and_values(joined, rows), offsets, repeated=repeated)
 
 
 def _property_pairs(joined: _Joined, rows: _Rows) -> pa.Array:
@@ -380,41 +375,43 @@ def _property_pairs(joined: _Joined, rows: _Rows) -> pa.Array:
 
 def _names_and_values(joined: _Joined, rows: _Rows) -> tuple[pa.Array, pa.Array]:
     count = rows.properties_count
-    names, values = (cols.gather(as_array(joined.data), rows.properties[i, : 2 * count + 1], count) for i in (0, 1))
+    names, values = (
+        cols.gather(as_array(joined.data), each[: 2 * count + 1], count) for each in (rows.names, rows.texts)
+    )
     return names, values
 
 
 def _indexes(joined: _Joined, rows: _Rows) -> pa.Array:
-    firsts = rows.spread(joined.indexes - joined.heads[walk.HEAD_MESSAGES] + 1)
+    firsts = rows.spread(joined.indexes - joined.heads["messages"] + 1)
     known = joined.indexes >= 0
     valid = None if known.all() else rows.spread(known)
     return cols.numbers(firsts + np.maximum(rows.batch_index, 0), valid)
 
 
-def _head_bytes(joined: _Joined, start: int, valid: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Bytes of the heads, one value for each entry, that lie between the positions ``start`` and ``start + 1``."""
+def _head_bytes(joined: _Joined, part: str, valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Bytes of the heads, one value for each entry, of ``part``."""
     entries = len(joined.source)
     spans = np.zeros(2 * entries + 1, np.int32)
-    spans[1::2] = joined.heads[start]
-    spans[2::2] = joined.heads[start + 1]
+    spans[1::2] = joined.heads[f"{part}_start"]
+    spans[2::2] = joined.heads[f"{part}_end"]
     return cols.gather(as_array(joined.data), spans, entries, valid)
 
 
 def _producer_names(joined: _Joined, rows: _Rows) -> pa.Array:
-    return cols.text(_head_bytes(joined, walk.HEAD_PRODUCER_START)).take(cols.numbers(rows.entry))
+    return cols.text(_head_bytes(joined, "producer")).take(cols.numbers(rows.entry))
 
 
 def _replicated_from(joined: _Joined, rows: _Rows) -> pa.Array:
-    start, end = joined.heads[walk.HEAD_REPLICATED_START], joined.heads[walk.HEAD_REPLICATED_END]
+    start, end = joined.heads["replicated_start"], joined.heads["replicated_end"]
     if not (start < end).any():
         return pa.nulls(rows.count, pa.string())
-    names = cols.text(_head_bytes(joined, walk.HEAD_REPLICATED_START, start < end))
+    names = cols.text(_head_bytes(joined, "replicated", start < end))
     return names.take(cols.numbers(rows.entry))
 
 
 def _schema_versions(joined: _Joined, rows: _Rows) -> pa.Array:
     """A version is a number of eight bytes; old clients sent more, of which these come first. Fewer name no schema."""
-    start, end = joined.heads[walk.HEAD_SCHEMA_START], joined.heads[walk.HEAD_SCHEMA_END]
+    start, end = joined.heads["schema_start"], joined.heads["schema_end"]
     whole = end - start >= _VERSION_BYTES
     versions = np.zeros(len(start), np.int64)
     places = start[whole, np.newaxis] + np.arange(_VERSION_BYTES)
@@ -423,7 +420,7 @@ def _schema_versions(joined: _Joined, rows: _Rows) -> pa.Array:
 
 
 def _batch_sizes(joined: _Joined, rows: _Rows) -> pa.Array:
-    messages = rows.spread(joined.heads[walk.HEAD_MESSAGES].astype(np.int32))
+    messages = rows.spread(joined.heads["messages"].astype(np.int32))
     return cols.numbers(np.where(rows.batch_index < 0, np.int32(0), messages))
 
 
@@ -433,13 +430,13 @@ _BUILDERS: Final[dict[str, Callable[[_Joined, _Rows], pa.Array]]] = {
     "batch_index": lambda _, rows: cols.numbers(rows.batch_index),
     "index": _indexes,
     "key": _keys,
-    "key_is_bytes": lambda _, rows: cols.booleans(rows.has(walk.FLAG_KEY_IS_BASE64), rows.has(walk.FLAG_KEY)),
-    "value": lambda joined, rows: _binary(joined, rows, walk.SPAN_VALUE, walk.FLAG_VALUE),
-    "ordering_key": lambda joined, rows: _binary(joined, rows, walk.SPAN_ORDERING_KEY, walk.FLAG_ORDERING_KEY),
+    "key_is_bytes": lambda _, rows: cols.booleans(rows.has(walk.KEY_IS_BASE64), rows.has(walk.HAS_KEY)),
+    "value": lambda joined, rows: _binary(joined, rows, rows.values, walk.HAS_VALUE),
+    "ordering_key": lambda joined, rows: _binary(joined, rows, rows.ordering_keys, walk.HAS_ORDERING_KEY),
     "properties": _properties,
     "property_pairs": _property_pairs,
     "event_time": lambda _, rows: cols.numbers(rows.event_times, rows.event_times != 0),
-    "publish_time": lambda joined, rows: cols.numbers(rows.spread(joined.heads[walk.HEAD_PUBLISH_TIME])),
+    "publish_time": lambda joined, rows: cols.numbers(rows.spread(joined.heads["publish_time"])),
     "sequence_id": lambda _, rows: cols.numbers(rows.sequence_ids),
     "producer_name": _producer_names,
     "batch_size": _batch_sizes,

@@ -22,8 +22,8 @@ from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
 from broker_core.base.positions import to_unsigned64
 from broker_core.wire.batch.plan import Plan, check_sizes, plan_entries
 from broker_core.wire.batch.rows import Rows
-from broker_core.wire.batch.write import write_rows
 from broker_core.wire.compression import NONE, compress
+from broker_core.wire.core.rows import write_rows
 from broker_core.wire.entry import CHECKSUM_HEAD_BYTES, MAGIC_CHECKSUM, BytesLike, seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import CompressionType, MessageMetadata
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from broker_core.base.errors import RowError
 from broker_core.base.limits import FRAME_SLACK_BYTES, METADATA_BYTES_MAX
 from broker_core.wire.batch.rows import Rows
-from broker_core.wire.batch.write import SIZE_BYTES, size_rows, split_rows
+from broker_core.wire.core.rows import SIZE_BYTES, size_rows, split_rows
 
 Int64s = NDArray[np.int64]
 

@@ -5,59 +5,18 @@ official clients do it for single messages (``base.hashing.partition_of_key``).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.base.hashing import HASHING_SCHEME_DEFAULT, HashingScheme
 from broker_core.wire.batch.columns import numbers
-from broker_core.wire.batch.compiled import ZERO, kernel
-from broker_core.wire.batch.hashes import hash_keys
+from broker_core.wire.batch.keys import hash_keys
 from broker_core.wire.batch.sent_keys import sent_keys
+from broker_core.wire.core.rows import deal_keyless, partitions_of_hashes, sort_rows
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
-
-
-@kernel
-def partitions_of_hashes(hashes: Int64s, partitions: int, partition_of_row: Int32s, counts: Int64s) -> Any:
-    """Fill in the partition of each row that has a key, -1 for others; ``counts`` takes rows by partition.
-
-    Returns how many rows have no key.
-    """
-    keyless = ZERO
-    for row in range(hashes.size):
-        if hashes[row] < 0:
-            partition_of_row[row] = -1
-            keyless += 1
-        else:
-            partition = hashes[row] % partitions
-            partition_of_row[row] = partition
-            counts[partition] += 1
-    return keyless
-
-
-@kernel
-def deal_keyless(partition_of_row: Int32s, keyless: int, first: int, partitions: int, counts: Int64s) -> None:
-    """Give the rows without a key to the partitions in runs of equal length, beginning with ``first``."""
-    dealt = ZERO
-    for row in range(partition_of_row.size):
-        if partition_of_row[row] < 0:
-            partition = (first + dealt * partitions // keyless) % partitions
-            partition_of_row[row] = partition
-            counts[partition] += 1
-            dealt += 1
-
-
-@kernel
-def sort_rows(partition_of_row: Int32s, next_place: Int64s, sorted_rows: Int64s) -> None:
-    """Write row numbers by partition, in order within each; ``next_place`` holds where each partition begins."""
-    for row in range(partition_of_row.size):
-        partition = partition_of_row[row]
-        sorted_rows[next_place[partition]] = row
-        next_place[partition] += 1
 
 
 def route_rows(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from broker_core.base.errors import RowError, UsageError
 from broker_core.base.limits import SENT_NUMBER_MAX
-from broker_core.wire.batch.arrays import ByteColumn, presence, readonly, row_of_element
+from broker_core.wire.batch.arrays import ByteColumn, presence, row_of_element
 from broker_core.wire.batch.columns import values_of
 from broker_core.wire.batch.keys import is_text
 from broker_core.wire.batch.sent_keys import sent_keys
@@ -71,7 +71,7 @@ class Rows:
 
 def _properties(array: pa.Array | None, rows: int) -> tuple[NDArray[np.int32], ByteColumn, ByteColumn]:
     if array is None:
-        return readonly(np.zeros(rows + 1, np.int32)), ByteColumn.nulls(0), ByteColumn.nulls(0)
+        return np.zeros(rows + 1, np.int32), ByteColumn.nulls(0), ByteColumn.nulls(0)
     wanted = "map<string, string>, or list of struct<key: string, value: string>"
     kind = array.type
     if pa.types.is_map(kind):
@@ -94,7 +94,7 @@ def _properties(array: pa.Array | None, rows: int) -> tuple[NDArray[np.int32], B
     names, values = (narrow(part, "properties", pa.string()) for part in (names, values))
     for part, what in ((names, "name"), (values, "value")):
         _check_text(part.slice(first, last - first), what, offsets)
-    return readonly(offsets), ByteColumn.of(names), ByteColumn.of(values)
+    return offsets, ByteColumn.of(names), ByteColumn.of(values)
 
 
 def _check_text(part: pa.Array, what: str, offsets: NDArray[np.int32]) -> None:
@@ -131,14 +131,14 @@ def _sequence_ids(batch: pa.RecordBatch) -> NDArray[np.int64] | None:
     if wrong.size:
         row = int(wrong[0])
         raise RowError(row, f"has the sequence id {array[row]}", hint=f"they are numbers from 0 to {SENT_NUMBER_MAX}")
-    return readonly(ids)
+    return ids
 
 
 def _times(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
     """Whole milliseconds: of what lies between two the earlier one, also before 1970, where Arrow takes the later."""
     array = plain_column(batch, name)
     if array is None:
-        return readonly(np.zeros(batch.num_rows, np.int64))
+        return np.zeros(batch.num_rows, np.int64)
     if pa.types.is_timestamp(array.type) and array.type.unit in _OF_MS:
         times = values_of(array.cast(pa.int64())) // _OF_MS[array.type.unit]
     elif pa.types.is_timestamp(array.type):
@@ -147,7 +147,7 @@ def _times(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
         times = _milliseconds(array, name, 1)
     else:
         raise bad_type(name, array.type, "timestamp, or integer milliseconds")
-    return readonly(np.where(presence(array), times, 0) if array.null_count else times)
+    return np.where(presence(array), times, 0) if array.null_count else times
 
 
 def _milliseconds(array: pa.Array, name: str, unit_ms: int) -> NDArray[np.int64]:

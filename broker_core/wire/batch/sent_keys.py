@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.base.errors import RowError
-from broker_core.wire.batch.arrays import ByteColumn, presence, readonly
+from broker_core.wire.batch.arrays import ByteColumn, presence
 from broker_core.wire.batch.columns import flags_of
 from broker_core.wire.batch.keys import encode_base64, is_text
 from broker_core.wire.batch.typed import bad_type, byte_column, is_text_type, is_valid, plain_column
@@ -36,7 +36,7 @@ def sent_keys(batch: pa.RecordBatch) -> SentKeys:
     keys, key_is_bytes = plain_column(batch, "key"), plain_column(batch, "key_is_bytes")
     column = byte_column(keys, "key", rows)
     if keys is None:
-        return SentKeys(column, readonly(np.zeros(rows, np.uint8)))
+        return SentKeys(column, np.zeros(rows, np.uint8))
     marked = np.full(rows, not is_text_type(keys.type), np.bool_)
     if key_is_bytes is not None:
         if not pa.types.is_boolean(key_is_bytes.type):
@@ -44,7 +44,7 @@ def sent_keys(batch: pa.RecordBatch) -> SentKeys:
         marked = np.where(presence(key_is_bytes), flags_of(key_is_bytes), marked)
     marked = marked.view(np.uint8) & column.present
     _check_texts(keys, column, column.present != marked)
-    return SentKeys(encode_base64(column, marked) if marked.any() else column, readonly(marked))
+    return SentKeys(encode_base64(column, marked) if marked.any() else column, marked)
 
 
 def _check_texts(keys: pa.Array, column: ByteColumn, sent_as_text: NDArray[np.bool_]) -> None:

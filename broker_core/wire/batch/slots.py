@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from broker_core.base.hashing import murmur3_unsigned
 from broker_core.wire.batch.arrays import ByteColumn
-from broker_core.wire.batch.hashes import hash_keys
+from broker_core.wire.batch.keys import hash_keys
 
 SLOTS: Final = 1 << 16
 
