@@ -37,6 +37,7 @@ DIRECTIVES = {
     "wraparound": False,
     "initializedcheck": False,
     "cdivision": True,
+    "infer_types": True,  # of C types; a variable that wraps around is declared in the source
 }
 
 

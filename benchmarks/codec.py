@@ -22,9 +22,7 @@ import pyarrow as pa
 from benchmarks.parts import quick_wanted
 from broker_core.wire.batch import decode_entries, encode_entries, route_rows
 from broker_core.wire.compression import LZ4, NONE, ZSTD
-from broker_core.wire.entry import EntryRef, seal_entry
-from broker_core.wire.frames import FrameReader
-from broker_core.wire.heads import (
+from broker_core.wire.core.heads import (
     message_frame_head,
     parse_message,
     parse_receipt,
@@ -32,6 +30,8 @@ from broker_core.wire.heads import (
     receipt_frame,
     send_frame_head,
 )
+from broker_core.wire.entry import EntryRef, seal_entry
+from broker_core.wire.frames import FrameReader
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 Result = dict[str, Any]

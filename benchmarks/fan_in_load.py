@@ -21,11 +21,10 @@ import uvloop
 
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire import commands
+from broker_core.wire.core.heads import parse_message, send_frame_head, varint
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import encode_command
-from broker_core.wire.heads import parse_message, send_frame_head
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe, MessageMetadata
-from broker_core.wire.varint import varint
 
 PRODUCER_CONNECTIONS: Final = 10
 KEYS: Final = 10_000

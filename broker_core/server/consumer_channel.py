@@ -15,8 +15,7 @@ from broker_core.broker.requests import SubscribeRequest
 from broker_core.broker.sinks import Delivery
 from broker_core.server.link import NO_REQUEST, Link
 from broker_core.wire import commands
-from broker_core.wire.entry import BrokerEntryPrefixes
-from broker_core.wire.heads import MessageHeads, message_frame_head
+from broker_core.wire.core.heads import message_buffers
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _UNAWARE_OF_THE_END: Final = ("Pulsar-CPP", "Pulsar-Go")
@@ -29,10 +28,8 @@ class ConsumerChannel:
     __slots__ = (
         "_consumer_id",
         "_forget",
-        "_heads",
         "_link",
         "_outbox",
-        "_prefixes",
         "_sends_epoch",
         "_with_broker_entry",
         "consumer",
@@ -49,8 +46,6 @@ class ConsumerChannel:
         self._consumer_id = consumer_id
         self._with_broker_entry = link.features.broker_entry_metadata
         self.partition = topic.name.partition_index
-        self._heads = MessageHeads(consumer_id, self.partition)
-        self._prefixes = BrokerEntryPrefixes()
         self._sends_epoch = request.kind.sends_consumer_epoch
         self.consumer: Consumer = topic.subscribe(request, self)
 
@@ -59,37 +54,12 @@ class ConsumerChannel:
         return self._outbox.writable
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        heads = self._heads_of_epoch() if self._sends_epoch else self._heads
-        with_broker_entry = self._with_broker_entry
-        usual_head, epoch, prefix_of = heads.head, heads.consumer_epoch, self._prefixes.prefix
-        buffers: list[bytes] = []
-        total_bytes = 0
-        for entry, redelivery_count, ack_set in deliveries:
-            (ledger, number), body, _messages, index, broker_timestamp = entry
-            tail_bytes = len(body)
-            if with_broker_entry:
-                prefix = prefix_of(broker_timestamp, index)
-                tail_bytes += len(prefix)
-            if redelivery_count or ack_set:
-                head = message_frame_head(
-                    self._consumer_id, ledger, number, self.partition, redelivery_count, ack_set, tail_bytes, epoch
-                )
-            else:
-                head = usual_head(ledger, number, tail_bytes)
-            buffers.append(head)
-            if with_broker_entry:
-                buffers.append(prefix)
-            buffers.append(body)
-            total_bytes += len(head) + tail_bytes
-        self._outbox.put_all(buffers, total_bytes)
-
-    def _heads_of_epoch(self) -> MessageHeads:
-        """Where order counts, messages bear the epoch that the client is in: it drops those of a former one, which were
-        under way when it asked for everything again (semantics 2.3.5.3)."""
-        epoch = self.consumer.epoch
-        if epoch != self._heads.consumer_epoch:
-            self._heads = MessageHeads(self._consumer_id, self.partition, epoch)
-        return self._heads
+        # Where order counts, messages bear the epoch that the client is in: it drops those of a former one, which were
+        # under way when it asked for everything again (semantics 2.3.5.3).
+        epoch = self.consumer.epoch if self._sends_epoch else -1
+        self._outbox.put_all(
+            *message_buffers(deliveries, self._consumer_id, self.partition, epoch, self._with_broker_entry)
+        )
 
     def active_changed(self, active: bool) -> None:
         command = BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE)

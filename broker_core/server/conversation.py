@@ -18,13 +18,11 @@ from broker_core.server.handlers import consuming, handshake, lookup, producing,
 from broker_core.server.joint_sends import send_jointly
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
+from broker_core.wire.core.heads import parse_acks, parse_sends
 from broker_core.wire.frames import Frame
-from broker_core.wire.heads import AckHead, SendHead, parse_acks, parse_sends
 from broker_core.wire.long_lists import LongList
-from broker_core.wire.plain_sends import are_of_two, parse_plain_sends
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from broker_core.wire.schema_data import without_schema_data
-from broker_core.wire.single_acks import parse_single_acks
 
 _START = frozenset({SessionState.START})
 _CONNECTED = frozenset({SessionState.CONNECTED})
@@ -77,54 +75,28 @@ def receive(session: Session, frames: list[Frame], is_over: Callable[[], bool]) 
     far too many answers unread, for one small request can have a large answer.
     """
     serialised = [command for command, _body in frames]
-    sends: list[SendHead] = []  # of one producer, the last ones before ``number``: not acted on yet
     number = 0
     while number < len(frames):
-        if are_of_two(serialised, number):
-            plain = parse_plain_sends(serialised, number)
-            if plain.ids:
-                if sends:
-                    _receive_sends(session, sends, frames[number - len(sends) : number])
-                    sends = []
-                end = number + len(plain.ids)
-                send_jointly(session, plain, [body for _command, body in frames[number:end]])
-                number = end
-                continue
         heads = parse_sends(serialised, number)
-        if sends and (not heads or heads[0].producer_id != sends[0].producer_id):
-            _receive_sends(session, sends, frames[number - len(sends) : number])
-            sends = []
         if heads:
-            sends += heads
-            number += len(heads)
+            end = number + len(heads)
+            send_jointly(session, heads, [body for _command, body in frames[number:end]])
+            number = end
             continue
         if session.link.outbox.flooded:
             return number
         number += _receive_others(session, serialised, frames, number)
         if session.steps is not None or is_over():
             return number
-    if sends:
-        _receive_sends(session, sends, frames[number - len(sends) :])
     return number
-
-
-def _receive_sends(session: Session, heads: list[SendHead], frames: list[Frame]) -> None:
-    """Act at once on SENDs of one producer."""
-    producer_id = heads[0].producer_id
-    channel = session.producers.get(producer_id)
-    if channel is not None:
-        channel.send_all(heads, [body for _command, body in frames])
-    elif session.state is not SessionState.CONNECTED:
-        raise RemoteProtocolError(f"SEND of producer {producer_id} came before CONNECT")
-    # Else dropped, as in Pulsar, for it crosses with the broker's CLOSE_PRODUCER.
 
 
 def _receive_others(session: Session, serialised: list[bytes], frames: list[Frame], start: int) -> int:
     """Act on the ACKs that begin at ``start``, or on one command of any kind but SEND; how many were acted on."""
     connected = session.state is SessionState.CONNECTED
     long = LongList.of(serialised[start]) if connected else None
-    acks, count = _acks(serialised, start) if connected and long is None else ([], 1)
-    if any(body for _command, body in frames[start : start + count]):
+    acks, count = parse_acks(serialised, start) if connected and long is None else ([], 0)
+    if any(body for _command, body in frames[start : start + max(count, 1)]):
         raise RemoteProtocolError("a command that takes no message came with one")
     if acks:
         consuming.handle_acks(session, acks)
@@ -134,16 +106,7 @@ def _receive_others(session: Session, serialised: list[bytes], frames: list[Fram
         session.steps = consuming.handle_long_list(session, long)
     else:
         _handle(session, _parsed(serialised[start]))
-    return count
-
-
-def _acks(serialised: list[bytes], start: int) -> tuple[list[AckHead], int]:
-    """The usual ACKs that begin at ``start``, none or more, and how many commands to act on at once: at least one."""
-    together = parse_single_acks(serialised, start)
-    if together is not None:
-        return [together], len(together.entries)
-    acks = parse_acks(serialised, start)
-    return acks, max(len(acks), 1)
+    return 1
 
 
 def _parsed(command: bytes) -> BaseCommand:

@@ -19,7 +19,8 @@ from broker_core.broker.requests import ProducerRequest
 from broker_core.server.admission import admit_all
 from broker_core.server.link import NO_REQUEST, Link
 from broker_core.wire import commands
-from broker_core.wire.heads import SendHead, receipt_frames
+from broker_core.wire.core.heads import receipt_frames
+from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 
@@ -96,7 +97,7 @@ class ProducerChannel:
     def receipt(self, sequence_ids: Sequence[int], highest_sequence_ids: Sequence[int], first: Position) -> None:
         ledger, entry = first
         self._outbox.put(
-            receipt_frames(self._producer_id, sequence_ids, ledger, entry, self.partition, highest_sequence_ids)
+            receipt_frames((self._producer_id,), sequence_ids, ledger, entry, self.partition, highest_sequence_ids)
         )
 
     def send_error(self, sequence_id: int, error: ServerError) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import google_crc32c
@@ -24,7 +23,6 @@ from broker_core.base.errors import ChecksumMismatchError, RemoteProtocolError
 from broker_core.base.limits import METADATA_BYTES_MAX
 from broker_core.base.positions import to_signed64
 from broker_core.wire.proto.pulsar_api_pb2 import BrokerEntryMetadata, MessageMetadata
-from broker_core.wire.varint import LOW_BITS, LOW_MASK, SHORT, VARINTS, beside_low_bits, varint
 
 BytesLike: TypeAlias = bytes | memoryview
 
@@ -34,8 +32,6 @@ CHECKSUM_HEAD_BYTES: Final = 6
 """Magic and checksum; the checksum covers everything behind them."""
 _BROKER_HEAD_BYTES: Final = 6
 _SIZE_BYTES: Final = 4
-_MOMENTS_KNOWN: Final = 1024
-"""Milliseconds of which the broker remembers the prefix: entries of one moment go to many consumers."""
 _SUMMED_BYTES: Final = 64 * 1024
 """Copied and summed at a time."""
 _MESSAGES_TAG: Final = b"\x58"
@@ -198,39 +194,6 @@ def _metadata_bounds(body: BytesLike) -> tuple[int, int]:
 
 
 # -- broker entry metadata
-
-
-def broker_entry_prefix(broker_timestamp_ms: int, index: int) -> bytes:
-    """What the broker puts in front of an entry on delivery; ``index`` is that of the entry's last message."""
-    message = b"\x08" + varint(broker_timestamp_ms) + b"\x10" + varint(index)
-    return MAGIC_BROKER_ENTRY + _pack_u32(len(message)) + message
-
-
-class BrokerEntryPrefixes:
-    """``broker_entry_prefix`` of one entry after the other; what neighbours of one moment have in common is kept."""
-
-    __slots__ = ("_end", "_high", "_low", "_start", "_timestamp_ms")
-
-    def __init__(self) -> None:
-        self._timestamp_ms = self._high = -1
-        self._low, self._start, self._end = VARINTS, b"", b""
-
-    def prefix(self, broker_timestamp_ms: int, index: int) -> bytes:
-        """As ``broker_entry_prefix``."""
-        if index < SHORT:
-            return broker_entry_prefix(broker_timestamp_ms, index)
-        if broker_timestamp_ms != self._timestamp_ms or index >> LOW_BITS != self._high:
-            self._timestamp_ms, self._high = broker_timestamp_ms, index >> LOW_BITS
-            self._start, self._low, self._end = _around_low_bits(broker_timestamp_ms, self._high)
-        return self._start + self._low[index & LOW_MASK] + self._end
-
-
-@lru_cache(_MOMENTS_KNOWN)
-def _around_low_bits(broker_timestamp_ms: int, high: int) -> tuple[bytes, tuple[bytes, ...], bytes]:
-    """The parts of a broker entry prefix: the bytes before the low bits of the index, a table of the bytes of each
-    value of these, and the bytes behind them."""
-    low, end = beside_low_bits(high)
-    return broker_entry_prefix(broker_timestamp_ms, high << LOW_BITS | SHORT)[: -len(end) - 2], low, end
 
 
 def split_broker_entry(body: BytesLike) -> tuple[BrokerEntry | None, BytesLike]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from broker_core.base.positions import to_unsigned64
+from broker_core.wire.core.heads import ack_ids
 from broker_core.wire.proto.pulsar_api_pb2 import CommandAck
-from broker_core.wire.varint import varint
 
 ENTRIES_AT_ONCE: Final = 2_000
 """Entries of one ACK: an id has 31 bytes at most, and usually 15."""
@@ -22,16 +21,7 @@ def entry_acks(consumer_id: int, entries: Mapping[int, Sequence[int]], partition
     """The ACKs of ``entries``, by ledger, without request ids. ``partition`` -1: the topic is not partitioned."""
     for ledger, numbers in entries.items():
         for at in range(0, len(numbers), ENTRIES_AT_ONCE):
-            ack = CommandAck.FromString(_ids(ledger, numbers[at : at + ENTRIES_AT_ONCE], partition))
+            ack = CommandAck.FromString(ack_ids(ledger, numbers[at : at + ENTRIES_AT_ONCE], partition))
             ack.consumer_id = consumer_id
             ack.ack_type = CommandAck.Individual
             yield ack
-
-
-def _ids(ledger: int, entries: Sequence[int], partition: int) -> bytes:
-    """Field ``message_id`` of an ACK, once for each entry."""
-    front = b"\x08" + varint(to_unsigned64(ledger)) + b"\x10"
-    tail = b"\x18" + varint(partition) if partition >= 0 else b""
-    encoded = [varint(entry) for entry in entries]
-    starts = {size: b"\x1a" + varint(len(front) + size + len(tail)) + front for size in set(map(len, encoded))}
-    return b"".join([starts[len(entry)] + entry + tail for entry in encoded])

@@ -20,7 +20,6 @@ from google.protobuf.message import DecodeError
 from broker_core.wire.entry import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM, messages_of, split_entry, text_of
 from broker_core.wire.fields import read_varint
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
-from broker_core.wire.varint import SHORT
 
 _INT32_MAX: Final = 2**31 - 1
 _SIZE_AT: Final = 6
@@ -41,6 +40,8 @@ _UUID_CHARACTERS_MAX: Final = 1024
 """Clients make a uuid of a producer's name and a number. A longer one is not worth the memory of remembering it."""
 
 _PRODUCER_NAME_TAG: Final = 0x0A
+_SHORT: Final = 0x80
+"""Sizes below this take one byte."""
 
 VARINT: Final = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
 """A pattern. Of at most 63 bits: those are certain to be valid."""
@@ -205,7 +206,7 @@ def behind_producer_name(body: bytes, end: int) -> int:
     -1 if they begin with anything else. It may lie behind ``end``.
     """
     name_at = _METADATA_AT + 2
-    if end < name_at or body[_METADATA_AT] != _PRODUCER_NAME_TAG or body[name_at - 1] >= SHORT:
+    if end < name_at or body[_METADATA_AT] != _PRODUCER_NAME_TAG or body[name_at - 1] >= _SHORT:
         return -1
     return name_at + body[name_at - 1]
 

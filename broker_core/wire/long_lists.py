@@ -14,8 +14,8 @@ from typing import Final
 
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.limits import BATCH_MESSAGES_MAX
+from broker_core.wire.core.heads import varint
 from broker_core.wire.fields import field_end, read_varint
-from broker_core.wire.varint import varint
 
 LONG_FROM_BYTES: Final = 64 * 1024
 """Shorter commands are read as a whole. A client that groups its acknowledgements for 100 ms stays below this at some

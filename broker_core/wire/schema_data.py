@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker_core.base.errors import RemoteProtocolError
+from broker_core.wire.core.heads import varint
 from broker_core.wire.fields import LENGTH_DELIMITED, field_end, read_varint
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
@@ -19,7 +20,6 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
     CommandSubscribe,
     Schema,
 )
-from broker_core.wire.varint import varint
 
 FIELDS_MAX: Final = 1024
 """Fields that are stepped over in one command, which takes some milliseconds: many more than a client sends."""

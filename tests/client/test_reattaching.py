@@ -20,8 +20,8 @@ from broker_core.client.columnar.entry_reader import AsyncEntryReader
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.messages.message import Message, Source
 from broker_core.wire.commands import close_consumer, error, success
+from broker_core.wire.core.heads import message_frame_head
 from broker_core.wire.entry import seal_entry
-from broker_core.wire.heads import message_frame_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S

@@ -18,7 +18,8 @@ from broker_core.client.messages.outgoing import outgoing
 from broker_core.client.messages.permits import Permits
 from broker_core.client.producing.batching import BatchBuilder, EntryEncoder
 from broker_core.wire.commands import read_position
-from broker_core.wire.entry import broker_entry_prefix, seal_entry
+from broker_core.wire.core.heads import broker_entry_prefix
+from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand

@@ -12,9 +12,9 @@ import httpx
 
 from broker_core.base.errors import PulsarishError
 from broker_core.testing.raw_client import RawClient, must_succeed
+from broker_core.wire.core.heads import send_frame_head
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import encode_command
-from broker_core.wire.heads import send_frame_head
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe, MessageMetadata
 from tests.flood.target import Target
 

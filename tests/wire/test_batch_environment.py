@@ -23,7 +23,7 @@ def test_the_plain_modules_import_nothing_heavy() -> None:
     """A broker starts without numpy and pyarrow (a second and 100 MiB)."""
     code = (
         "import sys, broker_core.wire\n"
-        "from broker_core.wire import commands, compression, entry, frames, heads, varint\n"
+        "from broker_core.wire import commands, compression, entry, frames, heads\n"
         "from broker_core.wire.core import entries, fields, keys, rows\n"
         "print({'numpy', 'pyarrow'} & set(sys.modules))"
     )

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import ChecksumMismatchError, ProtocolError, RemoteProtocolError
 from broker_core.base.limits import METADATA_BYTES_MAX
+from broker_core.wire.core.heads import broker_entry_prefix
 from broker_core.wire.entry import (
     BrokerEntry,
-    BrokerEntryPrefixes,
     BytesLike,
-    broker_entry_prefix,
     ensure_checksum,
     published_ms,
     read_metadata,
@@ -149,13 +148,6 @@ def test_broker_entry_metadata_comes_back(timestamp: int, index: int, rest: byte
     assert found == BrokerEntry(timestamp, index)
     assert bytes(entry) == body
     assert split_broker_entry(body) == (None, body)
-
-
-@given(st.lists(st.tuples(st.sampled_from([0, 5, 2**40]), st.one_of(st.integers(0, 300), st.integers(0, 2**50)))))
-def test_prefixes_one_after_the_other_are_those_of_single_entries(entries: list[tuple[int, int]]) -> None:
-    """Whatever is kept from one to the next, and however long the numbers are."""
-    prefixes = BrokerEntryPrefixes()
-    assert [prefixes.prefix(*each) for each in entries] == [broker_entry_prefix(*each) for each in entries]
 
 
 def test_absent_broker_entry_fields_are_minus_one() -> None:

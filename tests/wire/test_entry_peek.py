@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.errors import RemoteProtocolError
-from broker_core.wire.entry import broker_entry_prefix, messages_of, seal_entry, split_entry
+from broker_core.wire.core.heads import broker_entry_prefix
+from broker_core.wire.entry import messages_of, seal_entry, split_entry
 from broker_core.wire.entry_peek import (
     chunk_place,
     deliver_at_ms,

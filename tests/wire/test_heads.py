@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import struct
+from itertools import takewhile
+from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -15,6 +17,7 @@ from broker_core.base.positions import to_signed64, to_unsigned64
 from broker_core.base.txn_id import TxnId
 from broker_core.wire import heads
 from broker_core.wire.commands import ping
+from broker_core.wire.core import heads as core
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -48,7 +51,7 @@ def test_send_is_written_and_read_as_by_protobuf(
     producer_id: int, sequence_id: int, messages: int, body_len: int, highest: int, is_chunk: bool
 ) -> None:
     """Same bytes as the generated code, and the fields come back."""
-    frame_head = heads.send_frame_head(producer_id, sequence_id, messages, body_len, highest, is_chunk)
+    frame_head = core.send_frame_head(producer_id, sequence_id, messages, body_len, highest, is_chunk)
     send = pb.CommandSend(producer_id=producer_id, sequence_id=to_unsigned64(sequence_id))
     if messages != 1:
         send.num_messages = messages
@@ -58,7 +61,7 @@ def test_send_is_written_and_read_as_by_protobuf(
         send.is_chunk = True
     command = command_of(frame_head, body_len)
     assert command == BaseCommand(type=BaseCommand.SEND, send=send).SerializeToString()
-    assert heads.parse_send(command) == heads.SendHead(producer_id, sequence_id, messages, highest, is_chunk)
+    assert core.parse_send(command) == heads.SendHead(producer_id, sequence_id, messages, highest, is_chunk)
 
 
 @SETTINGS
@@ -67,7 +70,7 @@ def test_a_receipt_is_written_and_read_as_by_protobuf(
     producer_id: int, sequence_id: int, ledger: int, entry: int, index: int, highest: int
 ) -> None:
     """Same bytes as the generated code, and the fields come back; a duplicate's id is -1:-1 (semantics 1.4.3)."""
-    frame = heads.receipt_frame(producer_id, sequence_id, ledger, entry, index, highest)
+    frame = core.receipt_frame(producer_id, sequence_id, ledger, entry, index, highest)
     where = pb.MessageIdData(ledgerId=to_unsigned64(ledger), entryId=to_unsigned64(entry))
     if index >= 0:
         where.partition = index
@@ -76,7 +79,7 @@ def test_a_receipt_is_written_and_read_as_by_protobuf(
         receipt.highest_sequence_id = highest
     command = command_of(frame)
     assert command == BaseCommand(type=BaseCommand.SEND_RECEIPT, send_receipt=receipt).SerializeToString()
-    assert heads.parse_receipt(command) == heads.ReceiptHead(producer_id, sequence_id, highest, ledger, entry)
+    assert core.parse_receipt(command) == heads.ReceiptHead(producer_id, sequence_id, highest, ledger, entry)
 
 
 @SETTINGS
@@ -92,7 +95,7 @@ def test_a_message_is_written_and_read_as_by_protobuf(
     epoch: int,
 ) -> None:
     """Same bytes as the generated code, and the fields come back, ack set words as signed numbers."""
-    frame_head = heads.message_frame_head(consumer_id, ledger, entry, index, redeliveries, ack_set, tail_len, epoch)
+    frame_head = core.message_frame_head(consumer_id, ledger, entry, index, redeliveries, ack_set, tail_len, epoch)
     where = pb.MessageIdData(ledgerId=to_unsigned64(ledger), entryId=to_unsigned64(entry))
     if index >= 0:
         where.partition = index
@@ -104,7 +107,7 @@ def test_a_message_is_written_and_read_as_by_protobuf(
     command = command_of(frame_head, tail_len)
     assert command == BaseCommand(type=BaseCommand.MESSAGE, message=message).SerializeToString()
     wanted = heads.MessageHead(consumer_id, ledger, entry, index, redeliveries, tuple(ack_set), epoch)
-    assert heads.parse_message(command) == wanted
+    assert core.parse_message(command) == wanted
 
 
 @SETTINGS
@@ -112,20 +115,25 @@ def test_a_message_is_written_and_read_as_by_protobuf(
     small,
     partition,
     optional,
+    st.booleans(),
     st.lists(
-        st.tuples(signed | st.just(7), st.integers(0, 2**40) | st.integers(100, 200), st.integers(0, 2**31)),
-        min_size=1,
-        max_size=24,
+        st.tuples(
+            signed, signed, st.binary(max_size=9), small, st.none() | st.lists(signed, max_size=40), signed, signed
+        )
     ),
 )
-def test_heads_of_one_consumer_are_as_any_others(
-    consumer_id: int, index: int, epoch: int, places: list[tuple[int, int, int]]
+def test_frames_of_deliveries_are_those_of_each_entry(
+    consumer_id: int, index: int, epoch: int, with_broker_entry: bool, entries: list[tuple[Any, ...]]
 ) -> None:
-    """What is kept from one head to the next never shows."""
-    usual = heads.MessageHeads(consumer_id, index, epoch)
-    for ledger, entry, tail_len in places:
-        wanted = heads.message_frame_head(consumer_id, ledger, entry, index, 0, None, tail_len, epoch)
-        assert usual.head(ledger, entry, tail_len) == wanted
+    """The head, what the broker puts in front of the entry if the client understands it, and the entry itself."""
+    deliveries, expected = [], b""
+    for ledger, entry, body, count, ack_set, broker_time, message_index in entries:
+        deliveries.append((((ledger, entry), body, 1, message_index, broker_time), count, ack_set))
+        tail = (core.broker_entry_prefix(broker_time, message_index) if with_broker_entry else b"") + body
+        expected += core.message_frame_head(consumer_id, ledger, entry, index, count, ack_set, len(tail), epoch) + tail
+    buffers, total = core.message_buffers(deliveries, consumer_id, index, epoch, with_broker_entry)
+    assert b"".join(buffers) == expected
+    assert total == len(expected)
 
 
 edges = st.sampled_from([0, 100, 2**14 - 3, 2**28 - 1, 2**62, 2**63 - 20]) | signed
@@ -140,8 +148,9 @@ def test_receipts_of_a_run_are_those_of_its_entries(
     """Whether the sequence ids count up or not, and wherever numbers grow longer."""
     ids = others or [min(first_id + number, 2**63 - 1) for number in range(count)]
     entry = min(entry, 2**63 - 30)
-    wanted = [heads.receipt_frame(producer_id, each, ledger, entry + n, index) for n, each in enumerate(ids)]
-    assert heads.receipt_frames(producer_id, ids, ledger, entry, index) == b"".join(wanted)
+    wanted = [core.receipt_frame(producer_id, each, ledger, entry + n, index) for n, each in enumerate(ids)]
+    assert core.receipt_frames((producer_id,), ids, ledger, entry, index) == b"".join(wanted)
+    assert core.receipt_frames([producer_id] * len(ids), ids, ledger, entry, index) == b"".join(wanted)
 
 
 @st.composite
@@ -153,7 +162,7 @@ def sends_in_a_row(draw: st.DrawFn) -> list[bytes]:
         messages, highest, chunk = draw(st.sampled_from([(1, -1, False), (7, -1, False), (1, -1, True), (5, 9, False)]))
         for number in range(draw(st.integers(1, 12))):
             sequence_id = first + number if first + number < 2**63 else number
-            frame = heads.send_frame_head(producer_id, sequence_id, messages, 0, highest, chunk)
+            frame = core.send_frame_head(producer_id, sequence_id, messages, 0, highest, chunk)
             commands.append(command_of(frame, 0))
     for _ in range(draw(st.integers(0, 3))):
         odd = draw(st.sampled_from([b"\x08\x06\x32\x06\x08\x01\x10\x02\x10\x02", ping().SerializeToString()]))
@@ -164,34 +173,23 @@ def sends_in_a_row(draw: st.DrawFn) -> list[bytes]:
 @SETTINGS
 @given(sends_in_a_row())
 def test_sends_that_come_together_are_read_like_each_of_them(commands: list[bytes]) -> None:
-    """What is expected of the next one is never believed, only compared: also in the odd form, a field twice."""
-    at = 0
-    while at < len(commands):
-        found = heads.parse_sends(commands, at)
-        ahead = max(1, len(found))
-        alone = [heads.parse_send(command) for command in commands[at : at + ahead]]
-        assert found == (alone if found else [])
-        assert bool(found) == (alone != [None])
-        at += ahead
+    """Of one producer or of many, up to any other command: also in the odd form, a field twice."""
+    for at in range(len(commands)):
+        alone = list(takewhile(lambda head: head is not None, map(core.parse_send, commands[at:])))
+        assert core.parse_sends(commands, at) == alone
 
 
 @pytest.mark.parametrize("messages", [1, 5])
 @pytest.mark.parametrize("last_short", [2**7 - 1, 2**14 - 1, 2**56 - 1])
 def test_a_number_that_grows_longer_needs_another_size(last_short: int, messages: int) -> None:
     """A SEND with the size of the one before it, whose number was a byte shorter, is damaged."""
-    short = command_of(heads.send_frame_head(3, last_short, messages, 0), 0)
-    long = command_of(heads.send_frame_head(3, last_short + 1, messages, 0), 0)
+    short = command_of(core.send_frame_head(3, last_short, messages, 0), 0)
+    long = command_of(core.send_frame_head(3, last_short + 1, messages, 0), 0)
     damaged = long[:3] + short[3:4] + long[4:]
-    assert [len(heads.parse_sends([short, long], at)) for at in (0, 1)] == [1, 1]
-    assert heads.parse_sends([short, damaged], 0) == [heads.parse_send(short)]
+    assert [len(core.parse_sends([short, long], at)) for at in (0, 1)] == [2, 1]
+    assert core.parse_sends([short, damaged], 0) == [core.parse_send(short)]
     with pytest.raises(RemoteProtocolError):
-        heads.parse_sends([short, damaged], 1)
-
-
-def test_sends_that_count_up_are_read_together() -> None:
-    """All of them at once: that is what it is for."""
-    commands = [command_of(heads.send_frame_head(3, number, 1, 0), 0) for number in range(200, 300)]
-    assert [len(heads.parse_sends(commands, at)) for at in (0, 28, 99)] == [100, 72, 1]
+        core.parse_sends([short, damaged], 1)
 
 
 def ack_by_protobuf(command: bytes) -> heads.AckHead | None:
@@ -234,7 +232,7 @@ def test_an_ack_of_whole_entries_is_read_as_by_protobuf(
 ) -> None:
     """3.1.1, 3.3.5: ids of every length, one after the other, with and without a request for a receipt."""
     command = ack_command(consumer_id, [(ledger, entry) for entry in entries], index, request_id).SerializeToString()
-    assert heads.parse_ack(command) == heads.AckHead(consumer_id, ledger, entries, request_id)
+    assert core.parse_ack(command) == heads.AckHead(consumer_id, ledger, entries, request_id)
 
 
 one_ack = st.tuples(small, st.sampled_from((7, 300)), entry_ids, st.sampled_from((-1, 2)), st.sampled_from((-1, -1, 9)))
@@ -246,31 +244,41 @@ alike_ack = st.tuples(
 @SETTINGS
 @given(st.lists(alike_ack | one_ack, min_size=1, max_size=30) | st.lists(alike_ack, min_size=1, max_size=30))
 def test_acks_that_came_together_are_read_as_one_by_one(acks: list[tuple[int, int, list[int], int, int]]) -> None:
-    """3.1.1, 3.3.5: of many consumers, whatever their ids are like; all of a run are of one ledger."""
+    """3.1.1, 3.3.5: of many consumers, whatever their ids are like; those of one consumer as one."""
     commands = [
         ack_command(consumer_id, [(ledger, entry) for entry in entries], index, request_id).SerializeToString()
         for consumer_id, ledger, entries, index, request_id in acks
     ]
+    at = 0
+    while at < len(commands):
+        run, count = core.parse_acks(commands, at)
+        assert run == merged([core.parse_ack(command) for command in commands[at : at + count]])
+        assert count == 1 or all(head.request_id < 0 for head in run)
+        at += count
+
+
+def merged(acks: list[heads.AckHead | None]) -> list[heads.AckHead]:
+    """Neighbours of one consumer and one ledger as one."""
     found: list[heads.AckHead] = []
-    while len(found) < len(commands):
-        run = heads.parse_acks(commands, len(found))
-        assert run
-        assert len({head.ledger for head in run}) == 1
-        assert len(run) == 1 or all(head.request_id < 0 for head in run)
-        found += run
-    assert found == [heads.AckHead(each[0], each[1], each[2], each[4]) for each in acks]
+    for head in acks:
+        assert head is not None
+        if found and head[:2] == found[-1][:2]:
+            found[-1] = found[-1]._replace(entries=found[-1].entries + head.entries)
+        else:
+            found.append(head)
+    return found
 
 
 def test_acks_of_many_consumers_are_read_together() -> None:
     """All of them at once: that is what it is for. Any other command ends it; one that wants a receipt comes alone."""
     commands = [ack_command(number, [(7, 200 + number)], -1, -1).SerializeToString() for number in range(64)]
-    assert [len(heads.parse_acks(commands, at)) for at in (0, 63)] == [64, 1]
+    assert [core.parse_acks(commands, at)[1] for at in (0, 63)] == [64, 1]
     receipt = ack_command(3, [(7, 200)], -1, 5).SerializeToString()
     flow = BaseCommand(type=BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1)).SerializeToString()
     for other, alone in ((receipt, 1), (flow, 0)):
         mixed = [*commands[:5], other, *commands[5:]]
-        assert 1 < len(heads.parse_acks(mixed, 0)) <= 5
-        assert len(heads.parse_acks(mixed, 5)) == alone
+        assert core.parse_acks(mixed, 0)[1] == 5
+        assert core.parse_acks(mixed, 5)[1] == alone
 
 
 @SETTINGS
@@ -284,14 +292,12 @@ def test_a_damaged_ack_among_others_is_read_as_by_itself(data: st.DataObject) ->
     if data.draw(st.booleans()):
         del damaged[data.draw(st.integers(2, len(damaged))) :]
     commands[data.draw(st.integers(0, 7))] = bytes(damaged)
-    number = 0
-    while number < len(commands):
-        run = heads.parse_acks(commands, number)
-        assert run or heads.parse_ack(commands[number]) is None
-        for head in run:
-            assert head == heads.parse_ack(commands[number])
-            number += 1
-        number += not run
+    at = 0
+    while at < len(commands):
+        run, count = core.parse_acks(commands, at)
+        assert run == merged([core.parse_ack(command) for command in commands[at : at + count]])
+        assert run or core.parse_ack(commands[at]) is None
+        at += max(count, 1)
 
 
 def test_other_acks_are_left_to_protobuf() -> None:
@@ -305,7 +311,7 @@ def test_other_acks_are_left_to_protobuf() -> None:
     others[5].ack.message_id[0].entryId = to_unsigned64(-1)
     del others[6].ack.message_id[:]
     for other in others:
-        assert heads.parse_ack(other.SerializeToString()) is None
+        assert core.parse_ack(other.SerializeToString()) is None
 
 
 @SETTINGS
@@ -319,7 +325,7 @@ def test_damaged_acks_are_read_as_protobuf_reads_them_or_left_to_it(data: st.Dat
         command[data.draw(st.integers(2, len(command) - 1))] = data.draw(st.integers(0, 255))
     if data.draw(st.booleans()):
         del command[data.draw(st.integers(2, len(command))) :]
-    found = heads.parse_ack(bytes(command))
+    found = core.parse_ack(bytes(command))
     assert found is None or found == ack_by_protobuf(bytes(command))
 
 
@@ -328,9 +334,9 @@ def test_damaged_acks_are_read_as_protobuf_reads_them_or_left_to_it(data: st.Dat
 def test_damaged_heads_heads_are_read_as_protobuf_reads_them_or_refused(data: st.DataObject) -> None:
     """A fast path may give up, but what it reports is what protobuf reports."""
     originals = (
-        heads.send_frame_head(3, 1_000_000, 1000, 0, 1_000_999)[8:],
-        heads.receipt_frame(3, 1_000_000, 7, 300, 2, 5)[8:],
-        heads.message_frame_head(3, 7, 300, 2, 1, (-1, 5), 0)[8:],
+        core.send_frame_head(3, 1_000_000, 1000, 0, 1_000_999)[8:],
+        core.receipt_frame(3, 1_000_000, 7, 300, 2, 5)[8:],
+        core.message_frame_head(3, 7, 300, 2, 1, (-1, 5), 0)[8:],
     )
     command = bytearray(data.draw(st.sampled_from(originals)))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -340,9 +346,9 @@ def test_damaged_heads_heads_are_read_as_protobuf_reads_them_or_refused(data: st
         del command[data.draw(st.integers(2, len(command))) :]
     raw = bytes(command)
     pairs = (
-        (heads.parse_send, heads._send_by_protobuf),
-        (heads.parse_receipt, heads._receipt_by_protobuf),
-        (heads.parse_message, heads._message_by_protobuf),
+        (core.parse_send, heads.send_by_protobuf),
+        (core.parse_receipt, heads.receipt_by_protobuf),
+        (core.parse_message, heads.message_by_protobuf),
     )
     fast, slow = pairs[raw[1] - 6] if raw[1] < 8 else pairs[2]
     assert outcome(fast, raw) == outcome(slow, raw)
@@ -352,16 +358,16 @@ def test_fields_that_are_unknown_or_unusual_go_through_protobuf() -> None:
     """Unknown fields and numbers in the long way of writing do not change what is read; a transaction is noticed."""
     send = pb.CommandSend(producer_id=1, sequence_id=2, txnid_least_bits=3, txnid_most_bits=4, marker=True)
     command = BaseCommand(type=BaseCommand.SEND, send=send).SerializeToString()
-    assert heads.parse_send(command) == heads.SendHead(1, 2, transaction=TxnId(4, 3))
+    assert core.parse_send(command) == heads.SendHead(1, 2, transaction=TxnId(4, 3))
     long_way = b"\x08\x06\x32\x0c\x08\x81\x80\x00\x10\x82\x80\x80\x80\x80\x80\x00"
-    assert heads.parse_send(long_way) == heads.SendHead(1, 2, 1, -1, False)
+    assert core.parse_send(long_way) == heads.SendHead(1, 2, 1, -1, False)
     without_id = BaseCommand(
         type=BaseCommand.SEND_RECEIPT, send_receipt=pb.CommandSendReceipt(producer_id=1, sequence_id=2)
     )
-    assert heads.parse_receipt(without_id.SerializeToString()) == heads.ReceiptHead(1, 2, -1, -1, -1)
+    assert core.parse_receipt(without_id.SerializeToString()) == heads.ReceiptHead(1, 2, -1, -1, -1)
 
 
-@pytest.mark.parametrize("parse", [heads.parse_send, heads.parse_receipt, heads.parse_message, heads.parse_ack])
+@pytest.mark.parametrize("parse", [core.parse_send, core.parse_receipt, core.parse_message, core.parse_ack])
 def test_other_commands_are_none_of_these(parse: object) -> None:
     """None means: not mine."""
     assert parse(ping().SerializeToString()) is None  # type: ignore[operator]
@@ -374,13 +380,13 @@ def test_other_commands_are_none_of_these(parse: object) -> None:
 def test_a_send_without_its_fields_is_refused(command: bytes) -> None:
     """A command that says it is a SEND but lacks producer or sequence id is an error, not None."""
     with pytest.raises(RemoteProtocolError, match="send"):
-        heads.parse_send(command)
+        core.parse_send(command)
 
 
 def test_ids_are_signed() -> None:
     """Earliest and latest survive the unsigned fields they travel in (semantics 1.4.3)."""
     for number in (-1, 2**63 - 1):
-        head = heads.parse_message(heads.message_frame_head(0, number, number, -1, 0, None, 0)[8:])
+        head = core.parse_message(core.message_frame_head(0, number, number, -1, 0, None, 0)[8:])
         assert head is not None
         assert (head.ledger, head.entry) == (number, number)
         assert to_signed64(to_unsigned64(number)) == number

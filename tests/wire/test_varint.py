@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from broker_core.base.invariants import InvariantError
+from broker_core.wire.core.heads import varint
 from broker_core.wire.proto.pulsar_api_pb2 import BrokerEntryMetadata
-from broker_core.wire.varint import varint, varints
 
 EDGES = sorted({edge for bits in range(64) for edge in (2**bits - 1, 2**bits, 2**bits + 1)} | {2**64 - 1})
 
@@ -29,10 +29,3 @@ def test_a_number_of_more_than_64_bits_is_our_bug(value: int) -> None:
     """Nothing that a field can hold is refused, nothing else is written."""
     with pytest.raises(InvariantError):
         varint(value)
-
-
-@pytest.mark.parametrize("first", [0, 100, 2**14 - 3, 2**14, 2**28 - 2, 3 * 2**14 - 1, 2**42 - 1, 2**56 - 5, 2**62])
-@pytest.mark.parametrize("count", [0, 1, 7, 40_000])
-def test_consecutive_numbers_are_written_like_each_of_them(first: int, count: int) -> None:
-    """Also where they grow longer, and over more than one of the blocks in which they are made."""
-    assert varints(first, count) == [varint(number) for number in range(first, first + count)]

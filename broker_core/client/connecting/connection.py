@@ -44,11 +44,11 @@ from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.credentials.tls import tls_failure
 from broker_core.client.settings.config import ClientConfig
 from broker_core.loop.waiting import outcome_of
-from broker_core.wire.arriving_heads import ArrivingHeads
 from broker_core.wire.commands import command_name, parse_command, pong
+from broker_core.wire.core.heads import parse_message, parse_receipt
 from broker_core.wire.frame_blocks import BlockFrameReader
 from broker_core.wire.frames import FrameReader, encode_command
-from broker_core.wire.heads import MessageHead, ReceiptHead, parse_receipt
+from broker_core.wire.heads import MessageHead, ReceiptHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -210,7 +210,6 @@ class Connection(asyncio.BufferedProtocol):
         self._end_reason: PulsarishError | None = None
         self._transport: asyncio.Transport | None = None
         self._reader: FrameReader | BlockFrameReader = FrameReader(MESSAGE_BYTES_MAX_DEFAULT + FRAME_SLACK_BYTES)
-        self._heads = ArrivingHeads()
         self._outgoing: list[bytes | memoryview] = []
         self._requests = Requests(self._loop)
         self._keep_alive = KeepAlive(self, config.keep_alive_interval_s)
@@ -397,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.writelines(outgoing)
 
     def _dispatch(self, command: bytes, body: bytes) -> None:
-        if (delivered := self._heads.read(command)) is not None:
+        if (delivered := parse_message(command)) is not None:
             consumer = self.consumers.get(delivered.consumer_id)
             if consumer is not None:
                 consumer.message(delivered, body)

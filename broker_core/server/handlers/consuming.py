@@ -147,7 +147,7 @@ def handle_flow(session: Session, command: BaseCommand) -> None:
 
 
 def handle_acks(session: Session, heads: Sequence[AckHead]) -> None:
-    """Acknowledge whole entries of one ledger: the usual ACKs, one that wants a receipt or any number that do not.
+    """Acknowledge whole entries: the usual ACKs, one that wants a receipt or any number that do not.
 
     Those without receipt are gathered: with many consumers most of what an ack costs is not the entries.
     """
@@ -162,7 +162,7 @@ def handle_acks(session: Session, heads: Sequence[AckHead]) -> None:
         else:
             on_done(_no_consumer(consumer_id))
         return
-    for consumer_id, _ledger, entries, _request_id in heads:
+    for consumer_id, ledger, entries, _request_id in heads:
         channel = session.consumers.get(consumer_id)
         if channel is not None and not channel.consumer.closed:
             gathered.add(channel.consumer, ledger, entries)

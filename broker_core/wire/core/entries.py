@@ -163,7 +163,6 @@ _BIT_31 = cython.declare(cython.longlong, 0x80000000)
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _has(seen: cython.longlong, slot: cython.int) -> cython.bint:
@@ -171,7 +170,6 @@ def _has(seen: cython.longlong, slot: cython.int) -> cython.bint:
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _int32(value: cython.longlong) -> cython.longlong:
@@ -181,7 +179,6 @@ def _int32(value: cython.longlong) -> cython.longlong:
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _u32(data: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
@@ -205,9 +202,6 @@ def _walk_head(
     head: cython.pointer[Head],
 ) -> cython.int:
     """Fill ``head`` from the entry in ``data[at:end]``."""
-    size: cython.longlong
-    flaw: cython.int
-    seen: cython.longlong
     if end - at >= 6 and data[at] == 0x0E and data[at + 1] == 0x01:
         at += 6
     if end - at < 4:
@@ -287,8 +281,6 @@ def walk_heads(
 def count_rows(heads: Head[::1]) -> tuple[int, int, int]:
     """First flaw, its entry, and how many rows the entries claim; no claim exceeds what its payload can hold."""
     rows: cython.longlong = 0
-    entry: cython.Py_ssize_t
-    messages: cython.longlong
     for entry in range(heads.shape[0]):
         if heads[entry].kind == _MARKER_KIND:
             continue
@@ -325,7 +317,6 @@ class _Rows:
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _note_span(
@@ -393,11 +384,6 @@ def _walk_batch(
     fields: cython.p_longlong,
 ) -> tuple[cython.int, cython.Py_ssize_t]:
     """Write the rows of the batch in ``data[at:end]``; returns flaw and message."""
-    message: cython.Py_ssize_t
-    size: cython.longlong
-    flaw: cython.int
-    seen: cython.longlong
-    count: cython.Py_ssize_t
     for message in range(messages):
         if end - at < 4:
             return _BATCH_CUT, message
@@ -435,8 +421,6 @@ def _walk_single(
     fields: cython.p_longlong,
 ) -> cython.int:
     """Write the row of an entry that is one message."""
-    flaw: cython.int
-    seen: cython.longlong
     flaw, seen, rows.properties = pb.walk_fields(
         data, head.metadata_start, head.metadata_end, _metadata_slots, fields, rows.names, rows.texts, rows.room,
         rows.properties,
@@ -473,7 +457,6 @@ def walk_rows(
     rows: _Rows = _Rows()
     entry: cython.Py_ssize_t = -1
     message: cython.Py_ssize_t = -1
-    first: cython.Py_ssize_t
     flaw: cython.int = pb.SOUND
     if cython.compiled:
         fields: cython.longlong[28]
@@ -516,15 +499,6 @@ def has_repeated_names(
     compared_max: cython.int,
 ) -> bool:
     """Whether a message has two properties of one name, or more than ``compared_max`` properties at all."""
-    row: cython.Py_ssize_t
-    first: cython.Py_ssize_t
-    last: cython.Py_ssize_t
-    a: cython.Py_ssize_t
-    b: cython.Py_ssize_t
-    i: cython.Py_ssize_t
-    start: cython.Py_ssize_t
-    size: cython.Py_ssize_t
-    other: cython.Py_ssize_t
     for row in range(property_offsets.shape[0] - 1):
         first, last = property_offsets[row], property_offsets[row + 1]
         if last - first > compared_max:
@@ -550,7 +524,6 @@ def has_repeated_names(
 @kernel
 def place_values(spans: cython.const[cython.int][::1], offsets: cython.int[::1]) -> None:
     """Where each value of ``spans`` begins behind those before it, and where the last one ends."""
-    row: cython.Py_ssize_t
     end: cython.int = 0
     offsets[0] = 0
     for row in range(offsets.shape[0] - 1):
@@ -565,7 +538,6 @@ def copy_values(
     """Copy the values of ``spans`` to ``values``, which has room for them and no more."""
     source: cython.p_const_uchar = cython.address(data[0]) if cython.compiled else data
     out: cython.p_uchar = cython.address(values[0]) if cython.compiled else values
-    row: cython.Py_ssize_t
     at: cython.Py_ssize_t = 0
     with cython.nogil:
         for row in range((spans.shape[0] - 1) // 2):

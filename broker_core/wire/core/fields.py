@@ -58,7 +58,6 @@ _PAIR_SEEN = cython.declare(cython.longlong, 1 << 2 | 1 << 4)
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def signed(value: cython.ulonglong) -> cython.longlong:
@@ -69,7 +68,6 @@ def signed(value: cython.ulonglong) -> cython.longlong:
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def varint(
@@ -92,7 +90,6 @@ def varint(
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _tag(
@@ -112,7 +109,6 @@ def _tag(
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _skip(wire_type: cython.int, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -125,7 +121,6 @@ def _skip(wire_type: cython.int, at: cython.Py_ssize_t, end: cython.Py_ssize_t) 
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _flaw(at: cython.Py_ssize_t) -> cython.int:
@@ -154,11 +149,6 @@ def walk_fields(
     Returns the flaw, a bit for each slot that was found, and the count.
     """
     seen: cython.longlong = 0
-    tag: cython.longlong
-    size: cython.longlong
-    wire_type: cython.int
-    flaw: cython.int
-    slot: cython.int
     while at < end:
         tag, at = _tag(data, at, end)
         if at < 0:
@@ -201,8 +191,6 @@ def _walk_pair(
     count: cython.Py_ssize_t,
 ) -> cython.int:
     """Note name and text of the KeyValue in ``data[at:end]`` as number ``count``, if there is room for it."""
-    flaw: cython.int
-    seen: cython.longlong
     if cython.compiled:
         fields: cython.longlong[6]
     else:
@@ -226,7 +214,6 @@ def _walk_pair(
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def varint_size(number: cython.longlong) -> cython.int:
@@ -240,7 +227,6 @@ def varint_size(number: cython.longlong) -> cython.int:
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def put_varint(out: cython.p_uchar, at: cython.Py_ssize_t, number: cython.longlong) -> cython.Py_ssize_t:
@@ -255,19 +241,6 @@ def put_varint(out: cython.p_uchar, at: cython.Py_ssize_t, number: cython.longlo
 
 
 @cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def put_number(
-    out: cython.p_uchar, at: cython.Py_ssize_t, tag: cython.uchar, number: cython.longlong
-) -> cython.Py_ssize_t:
-    """Write a varint field of a number below 16; where it ends."""
-    out[at] = tag
-    return put_varint(out, at + 1, number)
-
-
-@cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def put_u32(out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
@@ -280,7 +253,6 @@ def put_u32(out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) 
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def put_bytes(

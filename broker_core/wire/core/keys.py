@@ -39,7 +39,6 @@ _LOW_64 = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _rotate(value: cython.ulonglong, count: cython.int) -> cython.ulonglong:
@@ -47,14 +46,12 @@ def _rotate(value: cython.ulonglong, count: cython.int) -> cython.ulonglong:
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _number(data: cython.p_const_uchar, at: cython.Py_ssize_t, count: cython.Py_ssize_t) -> cython.ulonglong:
     """``count`` bytes, little endian; 0 if that is not positive."""
     value: cython.ulonglong = 0
     byte: cython.ulonglong
-    i: cython.Py_ssize_t
     for i in range(count):
         byte = data[at + i]
         value |= byte << 8 * i
@@ -122,7 +119,6 @@ def _go(data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _folded(value: cython.ulonglong) -> cython.ulonglong:
@@ -160,9 +156,6 @@ def hash_rows(
 ) -> None:
     """The hash of each row that has a key, by Java's (0), murmur3 (1), Boost's (2) or Go's (3); others stay."""
     source: cython.p_const_uchar = cython.address(data[0]) if cython.compiled else data
-    row: cython.Py_ssize_t
-    start: cython.Py_ssize_t
-    end: cython.Py_ssize_t
     with cython.nogil:
         for row in range(present.shape[0]):
             if not present[row]:
@@ -202,13 +195,6 @@ def decode_marked(
     copies: cython.p_uchar = cython.address(out[0]) if cython.compiled else out
     values: cython.p_const_uchar = _VALUES
     at: cython.Py_ssize_t = 0
-    row: cython.Py_ssize_t
-    i: cython.Py_ssize_t
-    start: cython.Py_ssize_t
-    end: cython.Py_ssize_t
-    bits: cython.int
-    count: cython.int
-    value: cython.int
     out_offsets[0] = 0
     for row in range(marked.shape[0]):
         start, end = offsets[row], offsets[row + 1]
@@ -253,11 +239,6 @@ def encode_marked(
     copies: cython.p_uchar = cython.address(out[0]) if cython.compiled else out
     alphabet: cython.p_const_uchar = _ALPHABET
     at: cython.Py_ssize_t = 0
-    row: cython.Py_ssize_t
-    i: cython.Py_ssize_t
-    start: cython.Py_ssize_t
-    end: cython.Py_ssize_t
-    bits: cython.int
     out_offsets[0] = 0
     for row in range(marked.shape[0]):
         start, end = offsets[row], offsets[row + 1]
@@ -288,9 +269,6 @@ def encode_marked(
 def _character_size(data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
     """Bytes of the character of UTF-8 at ``at``; 0 if there is none."""
     first: cython.int = data[at]
-    second: cython.int
-    size: cython.int
-    i: cython.int
     if first < 0x80:
         return 1
     size = 4 if first >= 0xF0 else 3 if first >= 0xE0 else 2
@@ -313,10 +291,6 @@ def mark_text(
 ) -> None:
     """Mark the rows that are UTF-8."""
     source: cython.p_const_uchar = cython.address(data[0]) if cython.compiled else data
-    row: cython.Py_ssize_t
-    at: cython.Py_ssize_t
-    end: cython.Py_ssize_t
-    size: cython.int
     for row in range(marked.shape[0]):
         at, end, size = offsets[row], offsets[row + 1], 1
         while at < end and size > 0:

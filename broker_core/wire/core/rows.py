@@ -39,8 +39,6 @@ def partitions_of_hashes(
     Returns how many rows have no key.
     """
     keyless: cython.Py_ssize_t = 0
-    row: cython.Py_ssize_t
-    partition: cython.longlong
     for row in range(hashes.shape[0]):
         if hashes[row] < 0:
             partition_of_row[row] = -1
@@ -62,8 +60,6 @@ def deal_keyless(
 ) -> None:
     """Give the rows without a key to the partitions in runs of equal length, beginning with ``first``."""
     dealt: cython.longlong = 0
-    row: cython.Py_ssize_t
-    partition: cython.longlong
     for row in range(partition_of_row.shape[0]):
         if partition_of_row[row] < 0:
             partition = (first + dealt * partitions // keyless) % partitions
@@ -77,8 +73,6 @@ def sort_rows(
     partition_of_row: cython.const[cython.int][::1], next_place: cython.longlong[::1], sorted_rows: cython.longlong[::1]
 ) -> None:
     """Write row numbers by partition, in order within each; ``next_place`` holds where each partition begins."""
-    row: cython.Py_ssize_t
-    partition: cython.int
     for row in range(partition_of_row.shape[0]):
         partition = partition_of_row[row]
         sorted_rows[next_place[partition]] = row
@@ -89,7 +83,6 @@ def sort_rows(
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _varint_size(number: cython.longlong) -> cython.longlong:
@@ -97,7 +90,6 @@ def _varint_size(number: cython.longlong) -> cython.longlong:
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _bytes_size(count: cython.longlong) -> cython.longlong:
@@ -124,11 +116,6 @@ def size_rows(
     key_sizes: cython.longlong[::1],
 ) -> None:
     """For each row: bytes of its SingleMessageMetadata, of its payload, and of both its keys alone."""
-    row: cython.Py_ssize_t
-    i: cython.Py_ssize_t
-    payload: cython.longlong
-    size: cython.longlong
-    keys: cython.longlong
     for row in range(payload_sizes.shape[0]):
         payload = value_offsets[row + 1] - value_offsets[row] if value_present[row] else 0
         size = 1 + _varint_size(payload) + 1 + _varint_size(sequence_ids[row])
@@ -170,8 +157,6 @@ def split_rows(
     entries: cython.Py_ssize_t = 0
     messages: cython.longlong = 0
     taken: cython.longlong = 0
-    size: cython.longlong
-    row: cython.Py_ssize_t
     starts[0] = 0
     for row in range(payload_sizes.shape[0]):
         size = _SIZE_BYTES + metadata_sizes[row] + payload_sizes[row]
@@ -194,7 +179,6 @@ def split_rows(
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _put_varint(out: cython.p_uchar, at: cython.Py_ssize_t, number: cython.longlong) -> cython.Py_ssize_t:
@@ -205,7 +189,6 @@ def _put_varint(out: cython.p_uchar, at: cython.Py_ssize_t, number: cython.longl
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _put_number(
@@ -216,7 +199,6 @@ def _put_number(
 
 
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
 def _put_field(
@@ -267,8 +249,6 @@ def write_rows(
     out: cython.p_uchar = cython.address(written[0]) if cython.compiled else written
     entry: cython.Py_ssize_t = 0
     at: cython.Py_ssize_t = places[0]
-    row: cython.Py_ssize_t
-    i: cython.Py_ssize_t
     with cython.nogil:
         for row in range(payload_sizes.shape[0]):
             if row == starts[entry + 1]:
@@ -308,9 +288,6 @@ def write_rows(
 @cython.exceptval(check=False)
 def _put_decimal(out: cython.p_uchar, at: cython.Py_ssize_t, number: cython.longlong) -> cython.Py_ssize_t:
     """Write ``number`` in decimal; where it ends."""
-    end: cython.Py_ssize_t
-    place: cython.Py_ssize_t
-    rest: cython.longlong
     if number < 0:
         out[at] = 0x2D
         at += 1
@@ -342,7 +319,6 @@ def write_id_texts(
     at: cython.Py_ssize_t = 0
     begun: cython.Py_ssize_t = 0  # the text in front of the batch index, shared by the messages of an entry
     begun_bytes: cython.Py_ssize_t = 0
-    row: cython.Py_ssize_t
     offsets[0] = 0
     for row in range(ledgers.shape[0]):
         if row > 0 and ledgers[row] == ledgers[row - 1] and entries[row] == entries[row - 1]:
@@ -375,7 +351,6 @@ def write_id_bytes(
     """Write a MessageIdData for each row, one behind the other; the bytes used."""
     out: cython.p_uchar = cython.address(written[0]) if cython.compiled else written
     at: cython.Py_ssize_t = 0
-    row: cython.Py_ssize_t
     offsets[0] = 0
     for row in range(ledgers.shape[0]):
         at = _put_number(out, at, 0x08, ledgers[row])

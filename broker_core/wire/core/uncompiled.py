@@ -39,12 +39,7 @@ def cfunc(function: _Function) -> _Function:
     return function
 
 
-inline = cclass = cfunc
-
-
-def exceptval(**_options: Any) -> Callable[[_Function], _Function]:
-    """What a function returns for an exception."""
-    return cfunc
+cclass = cfunc
 
 
 class _WithoutLock:
