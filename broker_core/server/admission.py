@@ -9,7 +9,6 @@ Source: Pulsar docs, "Binary protocol - Message"; the limits are in ``base.limit
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterable
 from typing import Final
@@ -19,8 +18,8 @@ from google.protobuf.message import DecodeError
 
 from broker_core.base.errors import NotAllowedError, RemoteProtocolError
 from broker_core.base.limits import BATCH_MESSAGES_MAX, SMALL_ENTRY_BYTES_MAX
+from broker_core.wire.core.metadata import has_usual_metadata
 from broker_core.wire.entry import ensure_checksum, verify_entry
-from broker_core.wire.entry_peek import VARINT, behind_producer_name
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import LZ4, SNAPPY, ZLIB, ZSTD, CompressionType, MessageMetadata
 
@@ -37,12 +36,6 @@ _MOST_FROM: Final = {
     SNAPPY: (64, 3),  # a copy of 64 bytes takes three
 }
 """How many bytes of plain payload each codec can make of so many bytes: what its format allows, no encoder more."""
-
-_before_key = re.compile(rb"\x10%b\x18%b(?:\x32([\x00-\x7f]))?" % (VARINT, VARINT)).match
-"""Sequence id, publish time, and tag and length of a short partition key if there is one."""
-
-_numbers_only = re.compile(rb"(?:(?:[\x40\x48\x60]|\xc0\x01)%b)*" % VARINT).fullmatch
-"""Compression, uncompressed size, event time, highest sequence id: all that may come behind the key here."""
 
 _head_from = struct.Struct(">HII").unpack_from
 _parse_metadata = MessageMetadata.FromString
@@ -64,37 +57,8 @@ def is_usual(body: bytes) -> bool:
     """Whether it is certain that ``body`` is a small, whole entry of one message. If not, ``_admit_unusual`` looks."""
     if not _HEAD_BYTES <= len(body) <= SMALL_ENTRY_BYTES_MAX:
         return False
-    magic, checksum, metadata_bytes = _head_from(body)
-    end = _HEAD_BYTES + metadata_bytes
-    if magic != _MAGIC or end > len(body) or _crc32c(body[6:]) != checksum:
-        return False
-    if _has_usual_metadata(body, end):
-        return True
-    try:
-        metadata = _parse_metadata(body[_HEAD_BYTES:end])
-    except DecodeError:
-        return False
-    # What is required is there for sure if it is not 0 or empty, which costs a third of asking for it.
-    if not (metadata.publish_time and metadata.sequence_id and metadata.producer_name):
-        return False
-    if (metadata.properties or metadata.encryption_keys) and not metadata.IsInitialized():
-        return False  # these have required fields of their own
-    return not metadata.HasField("num_messages_in_batch")
-
-
-def _has_usual_metadata(body: bytes, end: int) -> bool:
-    """Whether the metadata up to ``end`` have the usual form: producer, sequence id, publish time, key, numbers.
-
-    Such metadata have all that is required and no count of messages, which takes two fifths of protobuf to see.
-    """
-    at = behind_producer_name(body, end)
-    found = _before_key(body, at, end) if at >= 0 else None
-    if found is None:
-        return False
-    at, key_length = found.end(), found[1]
-    if key_length is not None:
-        at += key_length[0]
-    return at == end or (at < end and _numbers_only(body, at, end) is not None)
+    magic, checksum, _metadata_bytes = _head_from(body)
+    return magic == _MAGIC and has_usual_metadata(body) and _crc32c(body[6:]) == checksum
 
 
 def _admit_unusual(body: bytes, announced: int) -> bytes:

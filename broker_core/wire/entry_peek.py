@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from broker_core.wire.core.metadata import count_of_messages, usual_keys
 from broker_core.wire.entry import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM, messages_of, split_entry, text_of
-from broker_core.wire.fields import read_varint
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
-_INT32_MAX: Final = 2**31 - 1
 _SIZE_AT: Final = 6
 _METADATA_AT: Final = 10
 _DELIVER_AT_TAG: Final = b"\x98\x01"
@@ -38,21 +36,6 @@ SMALL_BYTES: Final = 512
 
 _UUID_CHARACTERS_MAX: Final = 1024
 """Clients make a uuid of a producer's name and a number. A longer one is not worth the memory of remembering it."""
-
-_PRODUCER_NAME_TAG: Final = 0x0A
-_SHORT: Final = 0x80
-"""Sizes below this take one byte."""
-
-VARINT: Final = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
-"""A pattern. Of at most 63 bits: those are certain to be valid."""
-_up_to_key = re.compile(rb"\x10%b\x18%b\x32[\x00-\x7f]" % (VARINT, VARINT)).match
-"""Sequence id, publish time, tag and length of a short partition key."""
-
-_numbers_only = re.compile(rb"(?:(?:[\x40\x48\x58\x60]|\xc0\x01)%b)*" % VARINT).fullmatch
-"""Compression, uncompressed size, number of messages, event time, highest sequence id: what usually comes after it."""
-
-_up_to_messages = re.compile(rb"\x10%b\x18%b(?:[\x40\x48]%b)*\x58" % (VARINT, VARINT, VARINT)).match
-"""Sequence id, publish time, compression, uncompressed size, tag of the number of messages: a batch without a key."""
 
 _NO_CHECKSUM: Final = MAGIC_CHECKSUM + b"\x00\x00\x00\x00"
 
@@ -83,17 +66,7 @@ def is_plain(entry: bytes) -> bool:
 
 def messages_in(body: bytes) -> int:
     """How many messages an entry says that it holds, at least one; 1 if its metadata is garbage."""
-    end = _METADATA_AT + _u32_from(body, _SIZE_AT)[0]
-    if body.find(_MESSAGES_TAG, _METADATA_AT, end) < 0:
-        return 1
-    at = behind_producer_name(body, end)
-    found = _up_to_messages(body, at, end) if at >= 0 else None
-    if found is not None:
-        count, behind = read_varint(body, found.end())
-        # Where the tag occurs once more, another number may follow, and the last one counts.
-        if 0 < count <= _INT32_MAX and behind <= end and body.find(_MESSAGES_TAG, behind, end) < 0:
-            return count
-    return messages_of(body)
+    return count_of_messages(body) or messages_of(body)
 
 
 def may_be_delayed(bodies: Sequence[bytes]) -> bool:
@@ -154,30 +127,16 @@ def chunk_place(body: bytes) -> ChunkPlace | None:
     return ChunkPlace(text_of(metadata.uuid), metadata.chunk_id, metadata.num_chunks_from_msg)
 
 
-def sticky_keys(bodies: Iterable[bytes], keyless: bytes | None = None) -> list[bytes]:
+def sticky_keys(bodies: Sequence[bytes], keyless: bytes | None = None) -> list[bytes]:
     """What decides to which Key_Shared consumer each of these entries goes (semantics 1.6).
 
     The ordering key if there is one, else the key, as bytes. An entry without either has ``keyless``, or a key of its
     own if that is None. Of a batch it is the key of the entry, which stands for all of its messages.
-
-    One loop: each entry of a Key_Shared subscription passes here. The usual form of metadata (producer, sequence id,
-    publish time, key, then numbers) is read at a third of the cost of protobuf; any other may have no key, or something
-    that goes before it.
     """
-    keys: list[bytes] = []
-    for body in bodies:
-        end = _METADATA_AT + _u32_from(body, _SIZE_AT)[0]
-        at = behind_producer_name(body, end)
-        found = _up_to_key(body, at, end) if at >= 0 else None
-        if found is not None:
-            key_at = found.end()
-            key_end = key_at + body[key_at - 1]
-            key = body[key_at:key_end]
-            if key.isascii() and (key_end == end or (key_end < end and _numbers_only(body, key_end, end))):
-                keys.append(key)
-                continue
-        keys.append(_parsed_key(body, end, keyless))
-    return keys
+    return [
+        _parsed_key(body, keyless) if key is None else key
+        for body, key in zip(bodies, usual_keys(bodies, keyless), strict=True)
+    ]
 
 
 def sticky_key(body: bytes, keyless: bytes | None = None) -> bytes:
@@ -185,7 +144,8 @@ def sticky_key(body: bytes, keyless: bytes | None = None) -> bytes:
     return sticky_keys((body,), keyless)[0]
 
 
-def _parsed_key(body: bytes, end: int, keyless: bytes | None) -> bytes:
+def _parsed_key(body: bytes, keyless: bytes | None) -> bytes:
+    end = _METADATA_AT + _u32_from(body, _SIZE_AT)[0]
     try:
         metadata = _parse(body[_METADATA_AT:end])
     except DecodeError:
@@ -198,17 +158,6 @@ def _parsed_key(body: bytes, end: int, keyless: bytes | None) -> bytes:
     if keyless is not None:
         return keyless
     return b"%b-%d" % (text_of(metadata.producer_name).encode(), metadata.sequence_id)
-
-
-def behind_producer_name(body: bytes, end: int) -> int:
-    """Where the metadata, which end at ``end``, go on behind the short producer name with which they usually begin.
-
-    -1 if they begin with anything else. It may lie behind ``end``.
-    """
-    name_at = _METADATA_AT + 2
-    if end < name_at or body[_METADATA_AT] != _PRODUCER_NAME_TAG or body[name_at - 1] >= _SHORT:
-        return -1
-    return name_at + body[name_at - 1]
 
 
 def decoded_key(key: str) -> bytes:
