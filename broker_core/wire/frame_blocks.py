@@ -9,10 +9,12 @@ it in the order in which they came. A view keeps its whole block in memory. Know
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from broker_core.wire.frames import HEAD_BYTES, SIZE_BYTES, bad_sizes, sizes_from
+from broker_core.wire.core.frames import cut_frames
+from broker_core.wire.frames import SIZE_BYTES, bad_sizes
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 """One block, unless a frame needs a larger one: several of the entries that writers in bulk make."""
@@ -78,25 +80,12 @@ class BlockFrameReader:
         return frames
 
     def _take(self) -> list[FrameInPlace]:
-        block, start, end = self._block, self._start, self._end
-        frames: list[FrameInPlace] = []
-        while end - start >= HEAD_BYTES:
-            total, command_size = sizes_from(block, start)
-            if total > self._frame_bytes_max or not 0 < command_size <= total - SIZE_BYTES:
-                raise bad_sizes(total, command_size, self._frame_bytes_max)
-            frame_end = start + SIZE_BYTES + total
-            if frame_end > end:
-                break
-            body_start = start + HEAD_BYTES + command_size
-            body = block[body_start:frame_end]
-            command = block[start + HEAD_BYTES : body_start].tobytes()
-            if len(body) < _VIEWED_BYTES_MIN:
-                frames.append((command, body.tobytes()))
-            else:
-                frames.append((command, body.toreadonly()))
-                self._viewed_end = frame_end
-            start = frame_end
-        self._start = start
+        frames, self._start, viewed_end, is_bad = cut_frames(
+            self._block, self._start, self._end, self._frame_bytes_max, sys.maxsize, sys.maxsize, _VIEWED_BYTES_MIN
+        )
+        self._viewed_end = max(viewed_end, self._viewed_end)
+        if is_bad:
+            raise bad_sizes(self._block, self._start, self._frame_bytes_max)
         return frames
 
     def _block_bytes(self) -> int:

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias
 from google.protobuf.message import EncodeError
 
 from broker_core.base.errors import LocalProtocolError, RemoteProtocolError
+from broker_core.wire.core.frames import cut_frames
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 SIZE_BYTES: Final = 4
@@ -38,7 +39,7 @@ _TLS_STARTS: Final = (b"\x15\x03", b"\x16\x03")
 _SPARE_BYTES: Final = 16 * 1024
 """How much more than one frame of the largest size the buffer may hold, so that there is always room to read into."""
 
-sizes_from = struct.Struct(">II").unpack_from
+_sizes_from = struct.Struct(">II").unpack_from
 """The two size fields of the frame that begins at an offset of a buffer."""
 _pack_sizes = struct.Struct(">II").pack
 
@@ -146,22 +147,11 @@ class FrameReader:
 
         RemoteProtocolError as ``buffer_updated``.
         """
-        view, buffer, start, end = self._view, self._buffer, self._start, self._end
-        frames: list[Frame] = []
-        while end - start >= HEAD_BYTES and len(frames) < frames_max and command_bytes_max > 0:
-            total, command_size = sizes_from(buffer, start)
-            command_start = start + HEAD_BYTES
-            if total > self._frame_bytes_max or not 0 < command_size <= total - SIZE_BYTES:
-                raise bad_sizes(total, command_size, self._frame_bytes_max)
-            frame_end = start + SIZE_BYTES + total
-            if frame_end > end:
-                break
-            body_start = command_start + command_size
-            body = view[body_start:frame_end].tobytes() if body_start != frame_end else b""
-            frames.append((view[command_start:body_start].tobytes(), body))
-            command_bytes_max -= command_size
-            start = frame_end
-        self._start = start
+        frames, self._start, _, is_bad = cut_frames(
+            self._view, self._start, self._end, self._frame_bytes_max, frames_max, command_bytes_max, sys.maxsize
+        )
+        if is_bad:
+            raise bad_sizes(self._view, self._start, self._frame_bytes_max)
         return frames
 
     def grow_if_busy(self) -> None:
@@ -177,7 +167,7 @@ class FrameReader:
             self._replace(bytearray(capacity))
 
     def _front_bytes(self) -> int:
-        total, _command_size = sizes_from(self._buffer, self._start)
+        total, _command_size = _sizes_from(self._buffer, self._start)
         return int(total) + SIZE_BYTES
 
     def _make_room(self) -> None:
@@ -204,8 +194,9 @@ class FrameReader:
         self._start, self._end = 0, unread
 
 
-def bad_sizes(total: int, command_size: int, frame_bytes_max: int) -> RemoteProtocolError:
+def bad_sizes(view: memoryview, at: int, frame_bytes_max: int) -> RemoteProtocolError:
     """What to say of two size fields that cannot be, or are above the limit."""
+    total, command_size = _sizes_from(view, at)
     start = total.to_bytes(SIZE_BYTES, "big")
     if start == b"HTTP":
         return RemoteProtocolError(

@@ -8,14 +8,13 @@ of what they mean.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.limits import BATCH_MESSAGES_MAX
+from broker_core.wire.core.frames import field_end, read_varint, skip_alike
 from broker_core.wire.core.heads import varint
-from broker_core.wire.fields import field_end, read_varint
 
 LONG_FROM_BYTES: Final = 64 * 1024
 """Shorter commands are read as a whole. A client that groups its acknowledgements for 100 ms stays below this at some
@@ -38,21 +37,6 @@ _REST_BYTES_MAX: Final = 4096
 _ACK: Final = b"\x08\x0a\x52"
 _FORMS: Final = ((_ACK, 0x1A), (b"\x08\x14\xa2\x01", 0x12))
 """ACK and REDELIVER_UNACKNOWLEDGED_MESSAGES, type first as every encoder writes it: their start, the tag of an id."""
-
-_USUAL_ID_BYTES: Final = range(4, 31)
-"""Bytes of a message id behind its tag and length: ledger and entry, and mostly a partition, but no ack set. So a
-whole piece of such ids stays within ``BYTES_A_PIECE``."""
-
-
-def _usual_piece(id_tag: int) -> Callable[[bytes, int], re.Match[bytes] | None]:
-    """Matches exactly one piece of usual ids: a tenth of the time that stepping from one to the next takes."""
-    forms = b"|".join(b"%b[\\x00-\\xff]{%d}" % (re.escape(bytes((size,))), size) for size in _USUAL_ID_BYTES)
-    return re.compile(b"(?:%b(?:%b)){%d}" % (re.escape(bytes((id_tag,))), forms, IDS_A_PIECE)).match
-
-
-_usual_pieces: Final = {id_tag: _usual_piece(id_tag) for _start, id_tag in _FORMS}
-
-_some_words = re.compile(rb"(?:%b[\x80-\xff]{0,9}[\x00-\x7f]){1,4096}" % re.escape(bytes((_WORD_TAG,)))).match
 
 
 class LongList:
@@ -79,40 +63,31 @@ class LongList:
 
     def find(self) -> Iterator[None]:
         """Look where the ids are. RemoteProtocolError if it cannot be read."""
-        data, usual_piece = self._command, _usual_pieces[self._id_tag]
+        data = self._command
         size, at = read_varint(data, len(self._start))
         if at + size != len(data):
             raise RemoteProtocolError(f"a command of {len(data)} bytes cannot be read: it has no end")
         while at < len(data):
-            piece = usual_piece(data, at)
-            if piece is None:
-                at = yield from self._piece_by_fields(at)
+            begin = at
+            at, ids = skip_alike(data, at, len(data), self._id_tag, IDS_A_PIECE, BYTES_A_PIECE)
+            if ids:
+                self._parts.append((begin, at))
+                self.ids += ids
             else:
-                self._place(at, piece.end(), IDS_A_PIECE)
-                at = piece.end()
+                at = yield from self._other(at)
             yield
 
-    def _piece_by_fields(self, at: int) -> Generator[None, None, int]:
-        """Take fields one by one until a piece is full, an id is too long for one, or a field is no id; where it ends.
-
-        The next piece may be usual again. A client that writes one odd field after each 500 ids pays for both ways.
-        """
-        data, id_tag, begin, ids = self._command, self._id_tag, at, 0
-        while at < len(data) and ids < IDS_A_PIECE and at - begin < BYTES_A_PIECE:
-            tag, after = read_varint(data, at)
-            end = field_end(data, tag & 7, after)
-            if tag != id_tag or end - at > _ID_BYTES_MAX:
-                self._place(begin, at, ids)
-                if tag == id_tag:
-                    self._parts.append((yield from self._shortened(at, end)))
-                    self.ids += 1
-                else:
-                    self._keep(data[at:end])
-                return end
-            ids += 1
-            at = end
-        self._place(begin, at, ids)
-        return at
+    def _other(self, at: int) -> Generator[None, None, int]:
+        """Take a field that is no id, or an id that is too long for a piece; where it ends."""
+        data = self._command
+        tag, after = read_varint(data, at)
+        end = field_end(data, tag, after)
+        if tag != self._id_tag:
+            self._keep(data[at:end])
+        else:
+            self._parts.append((at, end) if end - at <= _ID_BYTES_MAX else (yield from self._shortened(at, end)))
+            self.ids += 1
+        return end
 
     def _keep(self, field: bytes) -> None:
         self._rest += field
@@ -132,14 +107,15 @@ class LongList:
         _size, at = read_varint(data, read_varint(data, at)[1])
         begin = at
         while at < end:
-            beyond = _some_words(data, at, end) if words >= _WORDS_MAX else None
-            if beyond is not None:
-                kept += data[begin:at]
-                begin = at = beyond.end()
-                yield
-                continue
+            if words >= _WORDS_MAX:
+                behind, _ = skip_alike(data, at, end, _WORD_TAG, _FIELDS_A_STEP, end - at)
+                if behind > at:
+                    kept += data[begin:at]
+                    begin = at = behind
+                    yield
+                    continue
             tag, after = read_varint(data, at)
-            next_at = field_end(data, tag & 7, after)
+            next_at = field_end(data, tag, after)
             words += tag == _WORD_TAG
             if len(kept) + at - begin > _ID_BYTES_MAX:
                 raise RemoteProtocolError("a message id holds more than the words of its ack set")
@@ -149,8 +125,3 @@ class LongList:
                 yield
         kept += data[begin:at]
         return bytes((self._id_tag,)) + varint(len(kept)) + kept
-
-    def _place(self, begin: int, end: int, ids: int) -> None:
-        if ids:
-            self._parts.append((begin, end))
-            self.ids += ids

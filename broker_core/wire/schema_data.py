@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker_core.base.errors import RemoteProtocolError
+from broker_core.wire.core.frames import field_end, read_varint
 from broker_core.wire.core.heads import varint
-from broker_core.wire.fields import LENGTH_DELIMITED, field_end, read_varint
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandGetOrCreateSchema,
@@ -30,6 +30,9 @@ _BRINGING: Final = {
     int(BaseCommand.GET_OR_CREATE_SCHEMA): CommandGetOrCreateSchema.DESCRIPTOR.fields_by_name["schema"].number,
 }
 """The number of such a command in ``BaseCommand``, which is also its type -> that of the schema in it."""
+
+_LENGTH_DELIMITED: Final = 2
+"""The wire type of texts, bytes and messages."""
 
 _DATA: Final = Schema.DESCRIPTOR.fields_by_name["schema_data"].number
 
@@ -55,7 +58,7 @@ class _Stepper:
             if self._left < 0:
                 raise RemoteProtocolError(f"a command of {len(data)} bytes has more than {FIELDS_MAX} fields")
             tag, value = read_varint(data, at)
-            behind = field_end(data, tag & 7, value)
+            behind = field_end(data, tag, value)
             if behind > end:
                 raise RemoteProtocolError(f"a command of {len(data)} bytes cannot be read: a field has no end")
             further = self._further(tag, path)
@@ -71,7 +74,7 @@ class _Stepper:
     def _further(tag: int, path: tuple[int, ...]) -> tuple[int, ...] | None:
         """The path inside of this field; None if it is another one."""
         number = tag >> 3
-        if tag & 7 != LENGTH_DELIMITED:
+        if tag & 7 != _LENGTH_DELIMITED:
             return None
         if not path:
             return (_BRINGING[number], _DATA) if number in _BRINGING else None

@@ -10,3 +10,4 @@ cdef Py_ssize_t put_varint(unsigned char* out, Py_ssize_t at, long long number) 
 cdef Py_ssize_t put_u32(unsigned char* out, Py_ssize_t at, long long value) noexcept nogil
 cdef Py_ssize_t put_bytes(
     unsigned char* out, Py_ssize_t at, const unsigned char* data, Py_ssize_t start, Py_ssize_t end) noexcept nogil
+cdef Py_ssize_t field_end(const unsigned char* data, int wire_type, Py_ssize_t at, Py_ssize_t end) noexcept nogil

@@ -123,6 +123,22 @@ def _skip(wire_type: cython.int, at: cython.Py_ssize_t, end: cython.Py_ssize_t) 
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
+def field_end(
+    data: cython.p_const_uchar, wire_type: cython.int, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Where the field of this type ends whose value begins at ``at``; negative if that is not before ``end``."""
+    size: cython.longlong = 0
+    if wire_type not in (_VARINT, _LENGTH):
+        return _skip(wire_type, at, end)
+    size, at = varint(data, at, end)
+    if wire_type == _VARINT or at < 0:
+        return at
+    return at + size if 0 <= size <= end - at else -1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
 def _flaw(at: cython.Py_ssize_t) -> cython.int:
     """The flaw behind a negative position."""
     return CUT if at == -1 else VARINT_TOO_LONG if at == -2 else BAD_TAG

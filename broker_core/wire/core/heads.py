@@ -97,7 +97,7 @@ def _walk_id(command: cython.p_const_uchar, fields: cython.p_longlong, numbers: 
 
 
 @cython.cfunc
-def _send(command: bytes) -> object:
+def _send(command: bytes) -> Any:
     data: cython.p_const_uchar = command
     if cython.compiled:
         fields: cython.longlong[8]
@@ -120,7 +120,7 @@ def parse_send(command: bytes) -> SendHead | None:
 
 def parse_sends(commands: list[bytes], start: cython.Py_ssize_t) -> list[SendHead]:
     """The heads of the SENDs that begin at ``commands[start]``, up to the first command that is another."""
-    heads: list = []
+    heads: list[Any] = []
     for number in range(start, len(commands)):
         try:
             head = _send(commands[number])
@@ -174,7 +174,7 @@ def parse_message(command: bytes) -> MessageHead | None:
 
 
 @cython.cfunc
-def _ack(command: bytes, fields: cython.p_longlong, entries: list) -> cython.bint:
+def _ack(command: bytes, fields: cython.p_longlong, entries: list[Any]) -> cython.bint:
     """Add the entries of an ACK to ``entries``; into ``fields`` from 3 on: consumer, kind, request id, ledger.
 
     False for what ``parse_ack`` does not take; some entries may have been added then.
@@ -229,8 +229,8 @@ def parse_acks(commands: list[bytes], start: cython.Py_ssize_t) -> tuple[list[Ac
     Clients that do not group acknowledgements send one for every message, and a connection of many consumers a few for
     each of them: those of one consumer that follow one another become one.
     """
-    heads: list = []
-    entries: list = []
+    heads: list[Any] = []
+    entries: list[Any] = []
     number: cython.Py_ssize_t = start
     consumer_id: cython.longlong = -1
     ledger: cython.longlong = -1
@@ -261,7 +261,7 @@ def parse_acks(commands: list[bytes], start: cython.Py_ssize_t) -> tuple[list[Ac
 
 
 @cython.cfunc
-def _u64(number: object) -> cython.ulonglong:
+def _u64(number: Any) -> cython.ulonglong:
     """The 64 bits in which ``number`` travels, with a sign or without."""
     return PyLong_AsUnsignedLongLongMask(number) if cython.compiled else number % (1 << 64)
 
@@ -305,8 +305,8 @@ def _put_sizes(
 
 
 def send_frame_head(
-    producer_id: object,
-    sequence_id: object,
+    producer_id: Any,
+    sequence_id: Any,
     num_messages: cython.int,
     body_len: cython.longlong,
     highest_sequence_id: cython.longlong = -1,
@@ -351,10 +351,10 @@ def _put_receipt(
 
 
 def receipt_frame(
-    producer_id: object,
-    sequence_id: object,
-    ledger: object,
-    entry: object,
+    producer_id: Any,
+    sequence_id: Any,
+    ledger: Any,
+    entry: Any,
     partition: cython.int = -1,
     highest_sequence_id: cython.longlong = -1,
 ) -> bytes:
@@ -403,7 +403,7 @@ def _put_message(
     entry: cython.longlong,
     partition: cython.int,
     redelivery_count: cython.longlong,
-    ack_set: object,
+    ack_set: Any,
     consumer_epoch: cython.longlong,
 ) -> cython.Py_ssize_t:
     """Write the fields of a MESSAGE at 16; where they end. They take 80 bytes at most, and 11 for each word."""
@@ -421,9 +421,9 @@ def _put_message(
 
 
 def message_frame_head(
-    consumer_id: object,
-    ledger: object,
-    entry: object,
+    consumer_id: Any,
+    ledger: Any,
+    entry: Any,
     partition: cython.int,
     redelivery_count: cython.longlong,
     ack_set: Sequence[int] | None,
@@ -445,13 +445,13 @@ def message_frame_head(
 
 def message_buffers(
     deliveries: list[Any],
-    consumer_id: object,
+    consumer_id: Any,
     partition: cython.int,
     consumer_epoch: cython.longlong,
     with_broker_entry: cython.bint,
 ) -> tuple[list[bytes], int]:
     """The MESSAGE frames of ``deliveries`` (``broker.sinks.Delivery``), two buffers each, and their bytes together."""
-    buffers: list = []
+    buffers: list[Any] = []
     total: cython.Py_ssize_t = 0
     to: cython.ulonglong = _u64(consumer_id)
     out: cython.p_uchar
@@ -487,7 +487,7 @@ def _put_prefix(
     return end
 
 
-def broker_entry_prefix(broker_timestamp_ms: object, index: object) -> bytes:
+def broker_entry_prefix(broker_timestamp_ms: Any, index: Any) -> bytes:
     """What the broker puts in front of an entry on delivery; ``index`` is that of the entry's last message.
 
     Source: PIP-70.
@@ -500,7 +500,7 @@ def broker_entry_prefix(broker_timestamp_ms: object, index: object) -> bytes:
     return bytes(out[0:end])
 
 
-def ack_ids(ledger: object, entries: Sequence[int], partition: cython.int = -1) -> bytes:
+def ack_ids(ledger: Any, entries: Sequence[int], partition: cython.int = -1) -> bytes:
     """Field ``message_id`` of an ACK, once for each of ``entries``."""
     written = bytearray(32 * len(entries))
     out: cython.p_uchar = written
@@ -512,7 +512,7 @@ def ack_ids(ledger: object, entries: Sequence[int], partition: cython.int = -1) 
     return bytes(out[0:at])
 
 
-def varint(value: object) -> bytes:
+def varint(value: Any) -> bytes:
     """``value`` as a varint. Negative numbers become the ten bytes that int32 and int64 fields use for them."""
     if cython.compiled:
         out: cython.uchar[10]

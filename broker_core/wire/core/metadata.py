@@ -8,6 +8,7 @@ never guess. Bodies are those of stored entries: magic, checksum, metadata size 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 try:
     import cython
@@ -86,14 +87,14 @@ def count_of_messages(body: bytes) -> int:
 def usual_keys(bodies: Iterable[bytes], keyless: bytes | None) -> list[bytes | None]:
     """The sticky key of each entry: its ordering key, else its key if that is ASCII and no base64, else ``keyless``;
     None for what is left to protobuf."""
-    keys: list = []
+    keys: list[Any] = []
     if cython.compiled:
         fields: cython.longlong[16]
     else:
         fields = [0] * _SLOTS
     for body in bodies:
         seen = _walk(body, len(body), fields)
-        key: object = None
+        key: Any = None
         if seen >> _ORDERING_KEY & 1:
             key = body[fields[_ORDERING_KEY] : fields[_ORDERING_KEY + 1]]
         elif seen >> _KEY & 1:
