@@ -11,6 +11,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 from broker_core.testing.reference_codec import decode_reference, encode_reference_batch
 from broker_core.wire import batch as compiled_batch
 from broker_core.wire import core
@@ -95,6 +97,15 @@ def test_an_uncompiled_core_says_so_once_for_all_processes(tmp_path: Path) -> No
     assert done.stdout == f"False {tmp_path / 'broker_core/wire/core/__init__.py'} b''\n"
     assert "the core is not compiled here" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_uncompiled_and_without_cython_commands_and_frames_are_read_alike(tmp_path: Path) -> None:
+    """The tests of what a broker reads and writes, where nobody can have compiled anything."""
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    files = [f"tests/wire/test_{name}.py" for name in ("heads", "frames", "long_lists", "core_metadata")]
+    code = f"import pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-c', '/dev/null', *{files!r}]))"
+    assert " passed" in _in_a_copy(tmp_path, code, PULSARISH_UNCOMPILED="1").stdout
 
 
 def test_the_environment_can_ask_for_an_uncompiled_core() -> None:

@@ -42,6 +42,11 @@ def cfunc(function: _Function) -> _Function:
 cclass = cfunc
 
 
+def exceptval(**_options: Any) -> Callable[[_Function], _Function]:
+    """What a function returns for an exception."""
+    return cfunc
+
+
 class _WithoutLock:
     """``nogil``, of a function and of a block."""
 
