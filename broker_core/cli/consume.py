@@ -20,6 +20,7 @@ from broker_core.base.suggest import meant_topic
 from broker_core.cli.interrupts import ends_in_order
 from broker_core.cli.output import counted, on_terminal, say
 from broker_core.cli.printed_messages import message_format_option, message_printer
+from broker_core.cli.progress import progress, progress_option
 from broker_core.cli.seconds import TIME_FORMS, Seconds, time_if_one
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.whole_numbers import WholeNumber
@@ -95,6 +96,7 @@ _LOOK_S: Final = 1.0
     "--exit stops too when nothing came for --timeout: the rest is delayed, or with other consumers.",
 )
 @message_format_option
+@progress_option
 @target_options
 def consume(
     target: Target,
@@ -112,6 +114,7 @@ def consume(
     count: int | None,
     follow: bool,
     output: str | None,
+    shows_progress: bool | None,
 ) -> None:
     """Print the messages of TOPIC.
 
@@ -134,11 +137,32 @@ def consume(
         prefetch = min(count or _TOGETHER_MAX, _TOGETHER_MAX)
         stream = _open(client, topic, subscription, kind, start, choices, prefetch)
         try:
-            printed = _print_all(stream, _arrivals(stream, count, follow, target.timeout_s), show)
+            arrivals = _arrivals(stream, count, follow, target.timeout_s)
+            written = _Written()
+            with progress(lambda: (written.messages, written.size_bytes), shows_progress):
+                printed = _print_all(stream, arrivals, written.counting(show))
         finally:
             stream.close()
     if on_terminal():
         say(counted(printed, "message", "messages"))
+
+
+class _Written:
+    """Messages and bytes of values that were printed so far."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.size_bytes = 0
+
+    def counting(self, show: Callable[[Message], None]) -> Callable[[Message], None]:
+        """``show``, counted."""
+
+        def counted_show(message: Message) -> None:
+            show(message)
+            self.messages += 1
+            self.size_bytes += len(message.value or b"")
+
+        return counted_show
 
 
 class _Stream(NamedTuple):

@@ -21,6 +21,7 @@ import click
 from broker_core.base.errors import PulsarishError, UsageError
 from broker_core.cli.interrupts import ends_in_order
 from broker_core.cli.output import counted, on_terminal, print_jsonl, say
+from broker_core.cli.progress import progress, progress_option
 from broker_core.cli.seconds import TIME_FORMS, Seconds, time_if_one
 from broker_core.cli.stdin_lines import stdin_lines
 from broker_core.cli.target import Target, target_options
@@ -127,6 +128,7 @@ _UNCONFIRMED_MAX: Final = 10_000
     show_default=True,
     help="How to print message ids.",
 )
+@progress_option
 @target_options
 def produce(
     target: Target,
@@ -149,6 +151,7 @@ def produce(
     no_batching: bool,
     batch_by_key: bool,
     output: str,
+    shows_progress: bool | None,
 ) -> None:
     """Send messages to TOPIC and print their ids.
 
@@ -191,16 +194,25 @@ def produce(
         "block_if_queue_full": True,
     }
     with target.client() as client:
-        _produce(client, topic, options, outgoing, output)
+        _produce(client, topic, options, outgoing, output, shows_progress=shows_progress)
 
 
-def _produce(client: Client, topic: str, options: ProducerOptions, outgoing: Iterator[Outgoing], output: str) -> None:
+def _produce(
+    client: Client,
+    topic: str,
+    options: ProducerOptions,
+    outgoing: Iterator[Outgoing],
+    output: str,
+    *,
+    shows_progress: bool | None = False,
+) -> None:
     stopping: ProducerOptions = {**options, "stop_after_failure": True}
     with ends_in_order():
         producer = client.create_producer(topic, **stopping)
         sending = _Sending(producer, output)
         try:
-            sending.send_all(outgoing)
+            with progress(lambda: _confirmed(producer), shows_progress):
+                sending.send_all(outgoing)
         except BaseException:
             if sending.sent:
                 say(f"confirmed as stored: {sending.stored:,} of {counted(sending.sent, 'message', 'messages')}")
@@ -243,6 +255,11 @@ def _lines(messages: tuple[str, ...], files: tuple[str, ...]) -> Iterator[bytes]
     if messages or files:
         return chain(map(_as_given, messages), map(_content, files))
     return stdin_lines()
+
+
+def _confirmed(producer: Producer) -> tuple[int, int]:
+    stats = producer.stats()
+    return stats.messages_confirmed, stats.bytes_confirmed
 
 
 class _Sending:

@@ -257,3 +257,12 @@ def test_messages_can_be_delayed(pulsarish: Pulsarish, broker: RunningBroker, to
         pulsarish("produce", topic, "-m", "later", "--deliver-after", "7")
         pulsarish("produce", topic, "-m", "now")
         assert [consumer.receive(60).value for _ in range(2)] == [b"now", b"later"]
+
+
+def test_progress_is_told_on_demand(pulsarish: Pulsarish, topic: str) -> None:
+    """Messages, bytes and rate at the end at least; never without being asked in a pipe."""
+    sent = pulsarish("produce", topic, "--progress", stdin=b"12345\n" * 1000)
+    assert (sent.returncode, sent.stderr.splitlines()[-1].startswith(b"1,000 messages, ")) == (0, True), sent
+    taken = pulsarish("consume", topic, "--exit", "-o", "raw", "--progress")
+    assert taken.stderr.splitlines()[-1].startswith(b"1,000 messages, 4.9 KiB, ")
+    assert pulsarish("consume", topic, "--exit", "-o", "raw").stderr == b""
