@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from broker_core.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from broker_core.client import Message
+    from broker_core.client import FileValue, Message
 
 
 class Outgoing(NamedTuple):
     """One message to send."""
 
-    value: bytes | None
+    value: bytes | FileValue | None
     key: str | bytes | None
     properties: Mapping[str, str]
     event_time_ms: int

@@ -29,7 +29,7 @@ from broker_core.cli.target import Target, target_options
 if TYPE_CHECKING:
     from broker_core.base.positions import MessageId
     from broker_core.cli.message_json import Outgoing
-    from broker_core.client import Client, Producer
+    from broker_core.client import Client, FileValue, Producer
     from broker_core.client.blocking.handles import Receipt
     from broker_core.client.settings.config import AccessMode, CompressionName, ProducerOptions
 
@@ -38,6 +38,10 @@ _TIME_DIGITS_MAX: Final = 20
 
 _UNCONFIRMED_MAX: Final = 10_000
 """Messages in flight. Enough for full batches, few enough that a refusal stops the input soon."""
+
+
+_WHOLE_BYTES_MAX: Final = 1024 * 1024
+"""Files up to this size are read at once: those that are read in parts stay open until they are sent."""
 
 
 @click.command()
@@ -57,7 +61,8 @@ _UNCONFIRMED_MAX: Final = 10_000
     metavar="PATH",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="The content of a file as one message; may be repeated.",
+    help="The content of a file as one message; may be repeated. With --chunking and without --compression a large "
+    "one is never in memory as a whole.",
 )
 @click.option("-k", "--key", help="Key of every message.")
 @click.option(
@@ -183,7 +188,8 @@ def produce(
             raise UsageError("with --input jsonl each line says it all", hint=hint)
         outgoing = _from_json_lines(common)
     else:
-        outgoing = (_from_line(line, common, split_key) for line in _lines(messages, files))
+        in_parts = chunking and split_key is None
+        outgoing = (_from_line(line, common, split_key) for line in _lines(messages, files, in_parts=in_parts))
     options: ProducerOptions = {
         **_batching(by_key=batch_by_key, chunking=chunking, numbered=initial_sequence_id is not None, none=no_batching),
         "name": name,
@@ -250,10 +256,10 @@ def _batching(*, by_key: bool, chunking: bool, numbered: bool, none: bool) -> Pr
     }
 
 
-def _lines(messages: tuple[str, ...], files: tuple[str, ...]) -> Iterator[bytes]:
-    """The values on the command line, or those of stdin."""
+def _lines(messages: tuple[str, ...], files: tuple[str, ...], *, in_parts: bool) -> Iterator[bytes | FileValue]:
+    """The values on the command line, or those of stdin. ``in_parts``: those of large files need not be in memory."""
     if messages or files:
-        return chain(map(_as_given, messages), map(_content, files))
+        return chain(map(_as_given, messages), (_content(path, in_parts=in_parts) for path in files))
     return stdin_lines()
 
 
@@ -349,9 +355,14 @@ def _print_id(message_id: MessageId, output: str) -> None:
         sys.stdout.flush()
 
 
-def _content(path: str) -> bytes:
+def _content(path: str, *, in_parts: bool) -> bytes | FileValue:
+    from broker_core.client import FileValue
+
+    file = Path(path)
     try:
-        return Path(path).read_bytes()
+        if in_parts and file.is_file() and file.stat().st_size > _WHOLE_BYTES_MAX:
+            return FileValue(path)
+        return file.read_bytes()
     except OSError as error:
         raise UsageError(f'"{path}" cannot be read: {error.strerror}') from error
 
@@ -364,8 +375,8 @@ def _from_json_lines(common: Outgoing) -> Iterator[Outgoing]:
         yield message._replace(deliver_at_ms=common.deliver_at_ms, deliver_after_s=common.deliver_after_s)
 
 
-def _from_line(line: bytes, common: Outgoing, split_key: str | None) -> Outgoing:
-    if split_key is None:
+def _from_line(line: bytes | FileValue, common: Outgoing, split_key: str | None) -> Outgoing:
+    if split_key is None or not isinstance(line, bytes):
         return common._replace(value=line)
     key, found, value = line.partition(_as_given(split_key))
     if not found:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from broker_core.client.credentials.authentication import AuthenticationTls as AuthenticationTls
     from broker_core.client.credentials.authentication import AuthenticationToken as AuthenticationToken
     from broker_core.client.credentials.oauth2 import AuthenticationOAuth2 as AuthenticationOAuth2
+    from broker_core.client.messages.file_value import FileValue as FileValue
     from broker_core.client.messages.message import Message as Message
     from broker_core.client.settings.callbacks import ConsumerEventListener as ConsumerEventListener
     from broker_core.client.settings.callbacks import ConsumerInterceptor as ConsumerInterceptor
@@ -95,6 +96,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "AuthenticationToken",
         ],
         "credentials.oauth2": ["AuthenticationOAuth2"],
+        "messages.file_value": ["FileValue"],
         "messages.message": ["Message"],
         "settings.callbacks": ["ConsumerEventListener", "ConsumerInterceptor", "ProducerInterceptor"],
         "settings.config": [

@@ -75,6 +75,11 @@ def entry_head(metadata: bytes, payload: BytesLike) -> bytes:
     return b"".join((MAGIC_CHECKSUM, _pack_u32(checksum), head))
 
 
+def entry_head_bytes(metadata: bytes) -> int:
+    """How long ``entry_head`` is."""
+    return CHECKSUM_HEAD_BYTES + _SIZE_BYTES + len(metadata)
+
+
 def verify_entry(body: BytesLike, as_summed: Callable[[BytesLike], Any] = bytes) -> None:
     """Check the checksum, if there is one, and that the metadata lies inside ``body``.
 

@@ -11,6 +11,7 @@ from broker_core.client import (
     Client,
     ConsumerEventListener,
     ConsumerInterceptor,
+    FileValue,
     Message,
     ProducerInterceptor,
 )
@@ -66,7 +67,7 @@ class Stamping(ProducerInterceptor):
     """Adds a property, and notes what became of every message."""
 
     def __init__(self) -> None:
-        self.fates: list[tuple[bytes | None, MessageId | None]] = []
+        self.fates: list[tuple[bytes | FileValue | None, MessageId | None]] = []
         self.closed = False
 
     def before_send(self, message: OutgoingMessage) -> OutgoingMessage:

@@ -24,6 +24,7 @@ from broker_core.client.consuming.batch_receive import BYTES_DEFAULT, MESSAGES_D
 from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
+from broker_core.client.messages.file_value import FileValue
 from broker_core.client.messages.message import Message
 from broker_core.client.messages.outgoing import MessageFields, OnSent, OutgoingMessage
 from broker_core.client.producing.producer import AsyncProducer
@@ -143,11 +144,11 @@ class Producer(Handle[AsyncProducer]):
         """The highest sequence id that the broker knew of this name when the producer was made, -1 if none."""
         return self._inner.last_sequence_id
 
-    def send(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> MessageId:
+    def send(self, value: bytes | str | FileValue | None, **fields: Unpack[MessageFields]) -> MessageId:
         """Send one message and return its id when the broker has stored it.
 
-        Raises UsageError (too large), QueueFullError, SendUnconfirmedError (outcome unknown) or what the broker
-        answers.
+        A ``FileValue`` must stay as it is until then. Raises UsageError (too large), QueueFullError,
+        SendUnconfirmedError (outcome unknown) or what the broker answers.
         """
         self._thread.check_caller()
         receipt = Receipt()
@@ -156,7 +157,7 @@ class Producer(Handle[AsyncProducer]):
         return receipt.message_id()
 
     def send_async(
-        self, value: bytes | str | None, *, callback: OnSent | None = None, **fields: Unpack[MessageFields]
+        self, value: bytes | str | FileValue | None, *, callback: OnSent | None = None, **fields: Unpack[MessageFields]
     ) -> None:
         """Send one message and return at once; ``callback(id, failure)`` is called on the client's thread.
 
@@ -165,7 +166,7 @@ class Producer(Handle[AsyncProducer]):
         """
         self._post(self._inner.outgoing(value, **fields), callback, at_once=False)
 
-    def send_future(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> Future[MessageId]:
+    def send_future(self, value: bytes | str | FileValue | None, **fields: Unpack[MessageFields]) -> Future[MessageId]:
         """As ``send_async``, with a future in place of the callback: convenient, at half the speed."""
         sent: Future[MessageId] = Future()
 
@@ -391,6 +392,10 @@ class Reader(Handle[AsyncReader]):
         message = self._consumer.receive(timeout_s)
         self._thread.post(self._inner.has_read, message)
         return message
+
+    def stats(self) -> ConsumerStats:
+        """What this reader has done so far, and what it holds."""
+        return self._consumer.stats()
 
     def has_message_available(self) -> bool:
         """Whether ``read_next`` would return a message that is already published."""

@@ -57,10 +57,8 @@ def part_bytes_max(metadata: pb.MessageMetadata, size_bytes: int, message_bytes_
             f"a message of {size_bytes} bytes is larger than {CHUNKED_BYTES_MAX}, the most that chunks can carry",
             hint="store it elsewhere and send where it is",
         )
-    widest = pb.MessageMetadata()
-    widest.CopyFrom(metadata)
     # No chunk has a higher number than this, so that no chunk's metadata is larger.
-    _number(widest, size_bytes, size_bytes + 1, size_bytes)
+    widest = numbered(metadata, size_bytes, size_bytes + 1, size_bytes)
     limit = message_bytes_max - widest.ByteSize()
     if limit <= 0 or widest.ByteSize() > METADATA_BYTES_MAX:
         raise UsageError(
@@ -74,17 +72,19 @@ def part_bytes_max(metadata: pb.MessageMetadata, size_bytes: int, message_bytes_
 def chunk_entries(metadata: pb.MessageMetadata, payload: BytesLike, limit_bytes: int) -> list[ChunkEntry]:
     """The chunks of ``payload``, each with the fields of ``metadata`` and its own number."""
     parts = split(payload, limit_bytes)
-    chunk = pb.MessageMetadata()
-    chunk.CopyFrom(metadata)
     entries = []
     for number, part in enumerate(parts):
-        _number(chunk, number, len(parts), len(payload))
+        chunk = numbered(metadata, number, len(parts), len(payload))
         entries.append(ChunkEntry(entry_head(chunk.SerializeToString(), part), part))
     return entries
 
 
-def _number(metadata: pb.MessageMetadata, chunk_id: int, chunks: int, total_bytes: int) -> None:
-    metadata.uuid = f"{metadata.producer_name}-{metadata.sequence_id}"
-    metadata.chunk_id = chunk_id
-    metadata.num_chunks_from_msg = min(chunks, CHUNKED_BYTES_MAX)
-    metadata.total_chunk_msg_size = total_bytes
+def numbered(metadata: pb.MessageMetadata, chunk_id: int, chunks: int, total_bytes: int) -> pb.MessageMetadata:
+    """The metadata of one chunk."""
+    chunk = pb.MessageMetadata()
+    chunk.CopyFrom(metadata)
+    chunk.uuid = f"{metadata.producer_name}-{metadata.sequence_id}"
+    chunk.chunk_id = chunk_id
+    chunk.num_chunks_from_msg = min(chunks, CHUNKED_BYTES_MAX)
+    chunk.total_chunk_msg_size = total_bytes
+    return chunk

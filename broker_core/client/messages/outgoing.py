@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeAlias, TypedDict
 from broker_core.base.errors import PulsarishError, UsageError
 from broker_core.base.limits import SENT_NUMBER_MAX
 from broker_core.base.positions import MessageId
+from broker_core.client.messages.file_value import FileValue, in_memory
 
 MESSAGE_OVERHEAD_BYTES: Final = 32
 """What a message takes in a batch beyond its payload, key and properties, roughly: for limits, not for framing."""
@@ -28,9 +29,10 @@ OnSent: TypeAlias = Callable[[MessageId | None, PulsarishError | None], None]
 
 
 class OutgoingMessage(NamedTuple):
-    """One message as the application gave it. ``value`` None: a null value. ``key_is_bytes``: ``key`` is base64."""
+    """One message as the application gave it. ``value`` None: a null value; a ``FileValue``: one to be read when it is
+    sent, in chunks. ``key_is_bytes``: ``key`` is base64."""
 
-    value: bytes | None
+    value: bytes | FileValue | None
     key: str | None
     key_is_bytes: bool
     ordering_key: bytes | None
@@ -43,6 +45,11 @@ class OutgoingMessage(NamedTuple):
     """When the broker may deliver it, milliseconds since the epoch; 0: at once. Such a message is in no batch."""
     deliver_after_ms: int = 0
     """How long after publishing the broker may deliver it, in milliseconds; 0: at once."""
+
+    @property
+    def payload(self) -> bytes:
+        """The value in memory; empty for a null value. Raises UsageError for a file that was changed."""
+        return in_memory(self.value or b"")
 
     @property
     def is_delayed(self) -> bool:
@@ -62,7 +69,7 @@ class MessageFields(TypedDict, total=False):
 
 
 def outgoing(
-    value: bytes | str | None,
+    value: bytes | str | FileValue | None,
     *,
     key: str | bytes | None = None,
     ordering_key: bytes | None = None,
@@ -99,7 +106,7 @@ def outgoing_again(message: OutgoingMessage) -> OutgoingMessage:
 
 
 def _checked(
-    value: bytes | str | None,
+    value: bytes | str | FileValue | None,
     key: str | bytes | None,
     ordering_key: bytes | None,
     properties: Mapping[str, str] | None,
@@ -111,7 +118,7 @@ def _checked(
     """What passes can be encoded. ``properties`` are copied: the application may change its own at once."""
     if isinstance(value, str):
         value = _encoded(value)
-    elif value is not None and type(value) is not bytes:
+    elif value is not None and type(value) is not bytes and type(value) is not FileValue:
         value = _as_bytes("value", value)
     key_is_bytes = key is not None and not isinstance(key, str)
     text = key if isinstance(key, str) or key is None else base64.b64encode(_as_bytes("key", key)).decode("ascii")

@@ -51,7 +51,7 @@ class EntryEncoder:
 
     def single(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int) -> tuple[bytes, int]:
         """The entry of one plain message."""
-        return self._sealed(self.metadata_of(message, sequence_id, publish_time_ms), message.value or b"")
+        return self._sealed(self.metadata_of(message, sequence_id, publish_time_ms), message.payload)
 
     def metadata_of(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int) -> pb.MessageMetadata:
         """What an entry says of the one message that it carries, or of which it carries a chunk."""
@@ -86,6 +86,11 @@ class EntryEncoder:
         """The entry and the size of its payload."""
         payload = self.packed(metadata, payload)
         return seal_entry(metadata.SerializeToString(), payload), len(payload)
+
+    @property
+    def compresses(self) -> bool:
+        """Whether it tries to make payloads smaller."""
+        return self._codec != NONE
 
     def packed(self, metadata: pb.MessageMetadata, payload: BytesLike) -> BytesLike:
         """``payload`` as it travels: compressed if that helps, and then ``metadata`` says so."""
@@ -166,7 +171,7 @@ class BatchBuilder:
 
 def _member(message: OutgoingMessage, sequence_id: int) -> tuple[bytes, bytes]:
     """What ``message`` is in a batch: its size and metadata, and its value."""
-    value = message.value or b""
+    value = message.payload
     member = pb.SingleMessageMetadata(payload_size=len(value), sequence_id=sequence_id)
     if message.properties:
         member.properties.extend(_key_values(message.properties))

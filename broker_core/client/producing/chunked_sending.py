@@ -4,23 +4,27 @@
 Owns the decision whether a message is chunked, and the receipts of its chunks: the application hears once, of the last
 one. Knows nothing of connections; order and resending are the lane's. All chunks of a message are submitted in one
 go, so no message of the same producer comes between them; none is submitted if the message cannot be sent.
+The content of a file that is not compressed is read when its chunks are sent; else the whole value is in memory.
 Invariants: the whole payload is compressed before it is cut; all chunks bear the sequence id of the message; one place
 in the window for each chunk. Source: PIP-37, PIP-131; semantics 5.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from broker_core.base.errors import PulsarishError, QueueFullError
 from broker_core.base.positions import ChunkMessageId, MessageId, Position
 from broker_core.client.chunks.chunk_split import chunk_count, chunk_entries, part_bytes_max
+from broker_core.client.chunks.file_chunks import FileChunk, file_chunks
+from broker_core.client.messages.file_value import FileValue
 from broker_core.client.messages.outgoing import OutgoingMessage
 from broker_core.client.producing.batching import EntryEncoder
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.producing.send_window import SendWindow
-from broker_core.wire.entry import entry_head
+from broker_core.wire.entry import BytesLike, entry_head
+from broker_core.wire.proto import pulsar_api_pb2 as pb
 
 OnLargeSent: TypeAlias = Callable[[MessageId | None, PulsarishError | None], None]
 
@@ -50,9 +54,13 @@ class ChunkedSending:
         self._may_overdraw = may_overdraw
 
     def is_large(self, message: OutgoingMessage) -> bool:
-        """Whether ``message`` has to be looked at here; if not, it surely fits into one entry."""
+        """Whether ``message`` has to be looked at here; if not, it surely fits into one entry, and is in memory."""
         size = len(message.value or b"")
-        return size > self._lane.max_message_size // 2 or size > self._chunk_bytes_max > 0
+        return (
+            isinstance(message.value, FileValue)
+            or size > self._lane.max_message_size // 2
+            or size > self._chunk_bytes_max > 0
+        )
 
     def send(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int, done: OnLargeSent) -> None:
         """Send ``message``, for which one place in the window is taken; ``done`` is called once.
@@ -61,32 +69,43 @@ class ChunkedSending:
         nothing of it is sent then.
         """
         metadata = self._encoder.metadata_of(message, sequence_id, publish_time_ms)
-        payload = self._encoder.packed(metadata, message.value or b"")
+        payload: BytesLike | FileValue
+        if isinstance(message.value, FileValue) and not self._encoder.compresses:
+            payload = message.value
+        else:
+            payload = self._encoder.packed(metadata, message.payload)
         limit = part_bytes_max(metadata, len(payload), self._lane.max_message_size, self._chunk_bytes_max)
         chunks = chunk_count(len(payload), limit)
-        if chunks == 1:
-            self._lane.submit(self._whole(metadata.SerializeToString(), memoryview(payload), sequence_id, done))
-            return
-        if not self._window.try_take_more(chunks - 1, overdraw=self._may_overdraw):
+        if chunks > 1 and not self._window.try_take_more(chunks - 1, overdraw=self._may_overdraw):
             raise QueueFullError(
                 f"a message of {len(payload)} bytes needs {chunks} places in the queue of the producer of "
                 f"{self._lane.topic}, and so many are not free",
                 hint="wait for receipts, set block_if_queue_full, or raise max_pending_messages",
             )
         receipts = _Receipts(chunks, self._partition, self._returning(chunks - 1, done))
-        for head, part in chunk_entries(metadata, payload, limit):
-            self._lane.submit(OutgoingEntry(head, 1, sequence_id, -1, receipts.take, part, is_chunk=True))
-
-    def _whole(self, metadata: bytes, payload: memoryview, sequence_id: int, done: OnLargeSent) -> OutgoingEntry:
-        receipts = _Receipts(1, self._partition, done)
-        return OutgoingEntry(entry_head(metadata, payload), 1, sequence_id, -1, receipts.take, payload)
+        for body, tail in _entries(metadata, payload, limit):
+            self._lane.submit(OutgoingEntry(body, 1, sequence_id, -1, receipts.take, tail, is_chunk=chunks > 1))
 
     def _returning(self, places: int, done: OnLargeSent) -> OnLargeSent:
+        if not places:
+            return done
+
         def give_back(message_id: MessageId | None, failure: PulsarishError | None) -> None:
             self._window.give_back(places, 0)
             done(message_id, failure)
 
         return give_back
+
+
+def _entries(
+    metadata: pb.MessageMetadata, payload: BytesLike | FileValue, limit: int
+) -> Iterable[tuple[bytes | FileChunk, BytesLike]]:
+    """Body and tail of each entry that carries a part of ``payload``, or all of it."""
+    if isinstance(payload, FileValue):
+        return ((chunk, b"") for chunk in file_chunks(metadata, payload, limit))
+    if len(payload) <= limit:
+        return [(entry_head(metadata.SerializeToString(), payload), payload)]
+    return chunk_entries(metadata, payload, limit)
 
 
 class _Receipts:

@@ -32,6 +32,7 @@ from broker_core.client.client_stats import Latency, ProducerStats
 from broker_core.client.connecting.discovery import Discovery
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.opening import open_all, open_first_alone
+from broker_core.client.messages.file_value import FileValue
 from broker_core.client.messages.outgoing import (
     MessageFields,
     OnSent,
@@ -301,7 +302,7 @@ class AsyncProducer:
         """Why nothing can be sent any more, to one partition at least; None if it can."""
         return next((part.lane.failure for part in self._parts if part.lane.failure is not None), None)
 
-    async def send(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> MessageId:
+    async def send(self, value: bytes | str | FileValue | None, **fields: Unpack[MessageFields]) -> MessageId:
         """Send one message and return its id when the broker has stored it.
 
         An open batch is closed for it, so that it does not wait for the publish delay. Raises UsageError (too large),
@@ -326,8 +327,10 @@ class AsyncProducer:
         self.enqueue(message, on_sent, at_once=True)
         return await future
 
-    def outgoing(self, value: bytes | str | None, **fields: Unpack[MessageFields]) -> OutgoingMessage:
+    def outgoing(self, value: bytes | str | FileValue | None, **fields: Unpack[MessageFields]) -> OutgoingMessage:
         """The message to be sent, as the interceptors leave it. May be called on any thread."""
+        if isinstance(value, FileValue) and not self.config.chunking_enabled:
+            value = value.whole()
         message = outgoing(value, **fields)
         if self._interceptors:
             message = outgoing_again(self._interceptors.passed(lambda each: each.before_send, message))

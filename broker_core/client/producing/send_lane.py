@@ -36,6 +36,7 @@ from broker_core.base.errors import (
 from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
+from broker_core.client.chunks.file_chunks import FileChunk
 from broker_core.client.client_stats import LATENCIES_KEPT
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
@@ -71,9 +72,12 @@ _ACCESS_MODES: Final[dict[AccessMode, pb.ProducerAccessMode]] = {
 
 
 class OutgoingEntry(NamedTuple):
-    """An entry to be sent. ``highest_sequence_id`` is -1 unless it is a batch; ``tail`` follows ``body``."""
+    """An entry to be sent. ``highest_sequence_id`` is -1 unless it is a batch; ``tail`` follows ``body``.
 
-    body: bytes | memoryview
+    A ``FileChunk`` is read when it is written to the connection.
+    """
+
+    body: bytes | memoryview | FileChunk
     messages: int
     sequence_id: int
     highest_sequence_id: int
@@ -274,16 +278,25 @@ class SendLane:
 
     def _write(self, connection: Connection, pending: _Pending) -> None:
         entry = pending.entry
-        size = len(entry.body) + len(entry.tail)
+        body, tail = entry.body, entry.tail
+        if isinstance(body, FileChunk):
+            try:
+                body, tail = body.read()
+            except PulsarishError as failure:
+                self._pending.remove(pending)
+                was_sent = pending.number <= self._written
+                self._report(entry, None, self._unconfirmed(entry, failure) if was_sent else failure)
+                return
+        size = len(body) + len(tail)
         self._written_bytes += size
         self._written = max(self._written, pending.number)
         head = send_frame_head(
             self._id, entry.sequence_id, entry.messages, size, entry.highest_sequence_id, entry.is_chunk
         )  # fmt: skip
-        if entry.tail:
-            connection.write(head, entry.body, entry.tail)
+        if tail:
+            connection.write(head, body, tail)
         else:
-            connection.write(head, entry.body)
+            connection.write(head, body)
 
     def _write_more(self, connection: Connection) -> None:
         while self._unwritten and self._written_bytes < BYTES_WITHOUT_RECEIPT_MAX:
