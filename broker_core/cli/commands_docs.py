@@ -28,6 +28,12 @@ _INTRO: Final = (
     "`consume -s` refuses it.",
     "What a terminal would obey in names, keys and payloads is escaped; `-o raw` into a pipe is as it is.",
     "",
+    "A value of 32 MiB or more takes little memory in `produce -f FILE --chunking` and in `consume -o raw` into a file",
+    "or pipe. The first reads the file chunk by chunk as they are sent. The second collects the chunks in a temporary",
+    "file without a name, in `$TMPDIR` or else `/var/tmp`, and writes the value when it is complete, so that no part",
+    "of an incomplete one is ever in the output. With `--compression` a value is compressed as a whole, so it is in",
+    "memory on both sides, and so is each value in the other forms of output.",
+    "",
     "## Exit codes",
     "",
 )

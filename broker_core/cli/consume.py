@@ -18,7 +18,7 @@ from broker_core.base.errors import OperationTimeoutError, TopicNotFoundError, U
 from broker_core.base.names import TopicName
 from broker_core.base.suggest import meant_topic
 from broker_core.cli.interrupts import ends_in_order
-from broker_core.cli.output import counted, on_terminal, say
+from broker_core.cli.output import counted, human_bytes, on_terminal, say
 from broker_core.cli.printed_messages import message_format_option, message_printer
 from broker_core.cli.progress import progress, progress_option
 from broker_core.cli.seconds import TIME_FORMS, Seconds, time_if_one
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 _TOGETHER_MAX: Final = 1000
 """Messages that are printed before they are acknowledged, and come twice if the command is killed in between."""
+
+_TOGETHER_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Bytes of values after which they are printed too: as large as they may be, few are in memory."""
 
 _LOOK_S: Final = 1.0
 """How soon --follow notices that there will be no more."""
@@ -135,11 +138,12 @@ def consume(
     with ends_in_order(), target.client() as client:
         # No more than was asked for: what a consumer gives back unseen counts as redelivered.
         prefetch = min(count or _TOGETHER_MAX, _TOGETHER_MAX)
-        stream = _open(client, topic, subscription, kind, start, choices, prefetch)
+        in_files = output == "raw" and not on_terminal()
+        stream = _open(client, topic, subscription, kind, start, choices, prefetch, in_files=in_files)
         try:
             arrivals = _arrivals(stream, count, follow, target.timeout_s)
-            written = _Written()
-            with progress(lambda: (written.messages, written.size_bytes), shows_progress):
+            written = _Written(stream.coming_bytes)
+            with progress(written.moved, shows_progress):
                 printed = _print_all(stream, arrivals, written.counting(show))
         finally:
             stream.close()
@@ -148,19 +152,27 @@ def consume(
 
 
 class _Written:
-    """Messages and bytes of values that were printed so far."""
+    """Messages that were printed so far, and their values."""
 
-    def __init__(self) -> None:
-        self.messages = 0
-        self.size_bytes = 0
+    def __init__(self, coming_bytes: Callable[[], int]) -> None:
+        """``coming_bytes``: what is here of messages that are not complete."""
+        self._messages = 0
+        self._size_bytes = 0
+        self._moved_bytes = 0
+        self._coming_bytes = coming_bytes
+
+    def moved(self) -> tuple[int, int]:
+        """Messages, and bytes of values; a large one counts by its chunks, before it is printed."""
+        self._moved_bytes = max(self._moved_bytes, self._size_bytes + self._coming_bytes())
+        return self._messages, self._moved_bytes
 
     def counting(self, show: Callable[[Message], None]) -> Callable[[Message], None]:
         """``show``, counted."""
 
         def counted_show(message: Message) -> None:
             show(message)
-            self.messages += 1
-            self.size_bytes += len(message.value or b"")
+            self._messages += 1
+            self._size_bytes += len(message.value or b"" if message.file is None else message.file)
 
         return counted_show
 
@@ -176,6 +188,7 @@ class _Stream(NamedTuple):
     has_ended: Callable[[], bool]
     acknowledge: Callable[[Message], object]
     close: Callable[[], None]
+    coming_bytes: Callable[[], int]
     is_shared: bool = False
 
 
@@ -258,6 +271,8 @@ def _open(
     start: str,
     choices: _SubscriptionChoices,
     prefetch: int,
+    *,
+    in_files: bool,
 ) -> _Stream:
     from broker_core.client.settings.config import SHARED_TYPES
 
@@ -277,6 +292,8 @@ def _open(
         options = choices.options()
         options["type"], options["initial_position"] = kind, word or "earliest"
         options["receiver_queue_size"] = prefetch
+        options["auto_scaled_receiver_queue_size_enabled"] = True
+        options["large_values_in_files"] = in_files
         is_moved = time_ms is not None and not _has_subscription(client, topic, subscription)
         consumer = subscribe(topic, subscription, **options)
         if time_ms is not None and is_moved:
@@ -288,9 +305,17 @@ def _open(
             lambda: consumer.has_reached_end_of_topic and not choices.topics_pattern,
             consumer.acknowledge,
             consumer.close,
+            lambda: consumer.stats().buffered_chunk_bytes,
             is_shared=kind in SHARED_TYPES,
         )
-    reader = client.create_reader(topic, at, inclusive=word is None, receiver_queue_size=prefetch)
+    reader = client.create_reader(
+        topic,
+        at,
+        inclusive=word is None,
+        receiver_queue_size=prefetch,
+        auto_scaled_receiver_queue_size_enabled=True,
+        large_values_in_files=in_files,
+    )
     if time_ms is not None:
         reader.seek(max(time_ms, 0))
     return _Stream(
@@ -299,6 +324,7 @@ def _open(
         lambda: reader.has_reached_end_of_topic,
         lambda message: None,
         reader.close,
+        lambda: reader.stats().buffered_chunk_bytes,
     )
 
 
@@ -343,12 +369,17 @@ def _arrivals(stream: _Stream, count: int | None, follow: bool, timeout_s: float
         first = _followed(stream) if follow else _available(stream, timeout_s)
         if first is None:
             return
-        arrived = [first]
+        arrived, size = [first], _size_in_memory(first)
         with contextlib.suppress(OperationTimeoutError):
-            while len(arrived) < min(left, _TOGETHER_MAX):
+            while len(arrived) < min(left, _TOGETHER_MAX) and size < _TOGETHER_BYTES_MAX:
                 arrived.append(stream.take(0))
+                size += _size_in_memory(arrived[-1])
         yield arrived
         left -= len(arrived)
+
+
+def _size_in_memory(message: Message) -> int:
+    return len(message.value or b"") if message.file is None else 0
 
 
 def _followed(stream: _Stream) -> Message | None:
@@ -368,6 +399,12 @@ def _available(stream: _Stream, timeout_s: float) -> Message | None:
         return stream.take(timeout_s)
     except OperationTimeoutError:
         if stream.has_more():  # else others were quicker
+            if coming_bytes := stream.coming_bytes():
+                raise OperationTimeoutError(
+                    f"nothing came for {timeout_s:g} s of a message in chunks of which {human_bytes(coming_bytes)} are "
+                    "here: nothing of it is printed",
+                    hint="its producer may have died; with --follow it is waited for",
+                ) from None
             if not stream.is_shared:
                 raise
             say(f"nothing came for {timeout_s:g} s: what is left is delayed, or with other consumers")

@@ -20,8 +20,8 @@ message_format_option = click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "raw", "jsonl"]),
-    help="text: id, key, value; raw: values, as they are unless a terminal would obey them; jsonl: everything. "
-    "[default: text on a terminal, else jsonl]",
+    help="text: id, key, value; raw: values, as they are unless a terminal would obey them; jsonl: everything, with "
+    "each value in memory as a whole. [default: text on a terminal, else jsonl]",
 )
 
 
@@ -39,7 +39,8 @@ def _show_raw(message: Message) -> None:
     if on_terminal():
         sys.stdout.write(printable(_text(message.value or b""), keep="\n\t") + "\n")
         return
-    sys.stdout.buffer.write(message.value or b"")
+    for piece in message.file.pieces() if message.file is not None else [message.value or b""]:
+        sys.stdout.buffer.write(piece)
     sys.stdout.buffer.write(b"\n")
 
 

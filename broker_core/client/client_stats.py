@@ -50,7 +50,7 @@ class ConsumerStats:
 
     ``messages_received``: queued for the application; ``messages_taken``: handed to it; ``receives_failed``: entries
     that could not be shown. ``queued_messages``, ``permits_at_broker``, ``incomplete_chunked_messages`` and
-    ``buffered_chunk_bytes`` are of now.
+    ``buffered_chunk_bytes`` (in memory, or in files with ``large_values_in_files``) are of now.
     """
 
     entries_received: int

@@ -12,9 +12,13 @@ Source: PIP-37; Pulsar docs, "Messages - Chunking"; semantics 5.3.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker_core.base.positions import Position
+from broker_core.client.chunks.parts import Parts, PartsInMemory
+from broker_core.client.messages.file_value import FileValue
+from broker_core.wire.compression import NONE
 from broker_core.wire.entry import BytesLike
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
@@ -27,6 +31,8 @@ class ChunkInfo(NamedTuple):
     chunks: int
     total_bytes: int
     publish_time_ms: int
+    codec: int = NONE
+    """How the whole message is compressed."""
 
 
 def chunk_info(metadata: pb.MessageMetadata) -> ChunkInfo:
@@ -37,13 +43,14 @@ def chunk_info(metadata: pb.MessageMetadata) -> ChunkInfo:
         metadata.num_chunks_from_msg,
         metadata.total_chunk_msg_size,
         metadata.publish_time,
+        metadata.compression,
     )
 
 
 class Joined(NamedTuple):
     """A complete message: its payload as it travelled (compressed perhaps), and the entries of all its chunks."""
 
-    payload: bytes
+    payload: bytes | FileValue
     positions: tuple[Position, ...]
 
 
@@ -71,9 +78,10 @@ class _Context:
 
     __slots__ = ("last_chunk", "parts", "positions", "received_s", "size_bytes")
 
-    def __init__(self, position: Position, part: BytesLike, now_s: float) -> None:
+    def __init__(self, position: Position, parts: Parts, part: BytesLike, now_s: float) -> None:
         self.positions = [position]
-        self.parts = [part]
+        self.parts = parts
+        parts.append(part)
         self.size_bytes = len(part)
         self.last_chunk = 0
         self.received_s = now_s
@@ -82,16 +90,26 @@ class _Context:
 class ChunkAssembly:
     """The messages of one partition that are not complete."""
 
-    def __init__(self, *, max_pending: int, expire_s: float, auto_ack_oldest: bool, patience_s: float) -> None:
+    def __init__(
+        self,
+        *,
+        max_pending: int,
+        expire_s: float,
+        auto_ack_oldest: bool,
+        patience_s: float,
+        new_parts: Callable[[ChunkInfo], Parts] = lambda info: PartsInMemory(),
+    ) -> None:
         """``max_pending`` 0: any number of messages; ``expire_s`` 0: incomplete ones are kept for ever.
 
         ``patience_s``: a chunk that continues nothing is of use until so long after it was published; 0: for ever.
+        ``new_parts``: where the parts of a message are kept.
         """
         self.buffered_bytes = 0
         """Sum of the parts that are kept."""
         self._max_pending = max_pending
         self._expire_s = expire_s
         self._patience_ms = patience_s * 1000
+        self._new_parts = new_parts
         self._auto_ack_oldest = auto_ack_oldest
         self._contexts: OrderedDict[str, _Context] = OrderedDict()
         self._dropped: OrderedDict[str, None] = OrderedDict()
@@ -170,7 +188,7 @@ class ChunkAssembly:
         self._dropped.pop(info.uuid, None)
         if len(part) > info.total_bytes:
             return Outcome(acks=tuple(acks), orphans=(position,), mismatch=_too_much(info, len(part)))
-        self._contexts[info.uuid] = _Context(position, part, now_s)
+        self._contexts[info.uuid] = _Context(position, self._new_parts(info), part, now_s)
         self.buffered_bytes += len(part)
         if 0 < self._max_pending < len(self._contexts):
             oldest = next(iter(self._contexts))
@@ -193,7 +211,7 @@ class ChunkAssembly:
         positions = self._forget(info.uuid)
         if size_bytes != info.total_bytes:
             return Outcome(orphans=positions, mismatch=f"its chunks hold {size_bytes} of {info.total_bytes} bytes")
-        return Outcome(joined=Joined(b"".join(parts), positions))
+        return Outcome(joined=Joined(parts.joined(), positions))
 
     def _stray(self, info: ChunkInfo, position: Position, now_ms: int) -> Outcome:
         """A chunk that continues nothing: its message cannot be completed from here on (5.3.3)."""

@@ -22,10 +22,12 @@ from typing import Final, Protocol
 from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.chunks.chunk_assembly import ChunkAssembly
+from broker_core.client.chunks.chunk_assembly import ChunkAssembly, ChunkInfo
+from broker_core.client.chunks.parts import Parts, PartsInFile, PartsInMemory
 from broker_core.client.chunks.received import ReceivedChunk, chunked_message
 from broker_core.client.messages.message import Message, Source
 from broker_core.client.settings.config import ConsumerConfig
+from broker_core.wire.compression import NONE
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,10 @@ OFFERED_MAX: Final = 10_000
 LOOKS_PER_EXPIRY: Final = 4
 """So often, while a message is not complete, it is looked whether its rest can come at all: it cannot where the
 application takes nothing."""
+
+
+FILE_BYTES_MIN: Final = 32 * 1024 * 1024
+"""Smaller values are in memory, also where large ones are in files: a file must be open for each that waits."""
 
 
 class ChunkOwner(Protocol):
@@ -81,6 +87,7 @@ class ChunkReceiving:
             expire_s=self._expire_s,
             auto_ack_oldest=config.auto_ack_oldest_chunked_message_on_queue_full,
             patience_s=self._expire_s * (1 if self._ordered else REDELIVERIES_MAX + 1),
+            new_parts=_parts_in_files if config.large_values_in_files else _parts_in_memory,
         )
         self._orphans: deque[tuple[float, Position]] = deque()
         self._chunks_of: OrderedDict[Position, tuple[Position, ...]] = OrderedDict()
@@ -100,7 +107,7 @@ class ChunkReceiving:
 
     @property
     def buffered_bytes(self) -> int:
-        """What their chunks take in memory."""
+        """What their chunks hold, in memory or in files."""
         return self._assembly.buffered_bytes
 
     def receive(self, chunk: ReceivedChunk) -> list[Message]:
@@ -298,3 +305,12 @@ class ChunkReceiving:
         logger.info("consumer chunks given back topic=%s entries=%d", self._source.topic, len(positions))
         self._remember_offered(positions[0])
         self._owner.give_back(positions)
+
+
+def _parts_in_memory(info: ChunkInfo) -> Parts:
+    return PartsInMemory()
+
+
+def _parts_in_files(info: ChunkInfo) -> Parts:
+    """A compressed value is unpacked in memory as a whole, so that a file would only delay it."""
+    return PartsInFile() if info.codec == NONE and info.total_bytes >= FILE_BYTES_MIN else PartsInMemory()

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client.chunks.chunk_assembly import ChunkAssembly, Joined, chunk_info
+from broker_core.client.messages.file_value import in_memory
 from broker_core.wire.entry import EntryRef, read_metadata, seal_entry, split_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
@@ -118,4 +119,4 @@ def _part(entry: EntryRef) -> memoryview:
 def _whole_entry(last: EntryRef, metadata: pb.MessageMetadata, joined: Joined) -> EntryRef:
     for name in _CHUNK_FIELDS:
         metadata.ClearField(name)
-    return last._replace(body=seal_entry(metadata.SerializeToString(), joined.payload))
+    return last._replace(body=seal_entry(metadata.SerializeToString(), in_memory(joined.payload)))

@@ -12,6 +12,7 @@ from broker_core.base.errors import PulsarishError, RemoteProtocolError
 from broker_core.base.positions import ChunkMessageId, MessageId, Position
 from broker_core.client.chunks.chunk_assembly import ChunkInfo, Joined
 from broker_core.client.chunks.chunk_split import CHUNKED_BYTES_MAX
+from broker_core.client.messages.file_value import FileValue
 from broker_core.client.messages.message import Message, Source
 from broker_core.wire.compression import decompress
 from broker_core.wire.entry import BrokerEntry
@@ -40,8 +41,10 @@ def chunked_message(source: Source, last: ReceivedChunk, joined: Joined) -> Mess
     """
     head, metadata = last.head, last.metadata
     first = joined.positions[0]
+    value = joined.payload
     try:
-        plain = decompress(metadata.compression, joined.payload, metadata.uncompressed_size, CHUNKED_BYTES_MAX)
+        if not isinstance(value, FileValue):
+            value = bytes(decompress(metadata.compression, value, metadata.uncompressed_size, CHUNKED_BYTES_MAX))
     except RemoteProtocolError as failure:
         raise naming_entry(last.position, failure) from failure
     return Message(
@@ -51,7 +54,7 @@ def chunked_message(source: Source, last: ReceivedChunk, joined: Joined) -> Mess
             MessageId(head.ledger, head.entry, head.partition),
             joined.positions,
         ),
-        bytes(plain),
+        value,
         metadata,
         None,
         head.redelivery_count,

@@ -39,7 +39,12 @@ class AsyncReader:
             raise UsageError(
                 f"a reader begins at message id {start} or {rollback_s} s ago, not both", hint="leave out one of them"
             )
-        config = ConsumerConfig(receiver_queue_size=options.receiver_queue_size, read_compacted=options.read_compacted)
+        config = ConsumerConfig(
+            receiver_queue_size=options.receiver_queue_size,
+            auto_scaled_receiver_queue_size_enabled=options.auto_scaled_receiver_queue_size_enabled,
+            read_compacted=options.read_compacted,
+            large_values_in_files=options.large_values_in_files,
+        )
         consumer = await AsyncConsumer.create(
             network,
             [topic],

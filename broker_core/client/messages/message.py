@@ -11,6 +11,7 @@ from typing import Protocol
 
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, to_signed64
+from broker_core.client.messages.file_value import FileValue, in_memory
 from broker_core.client.messages.permits import Permits
 from broker_core.wire.entry import text_of
 from broker_core.wire.entry_peek import decoded_key
@@ -37,13 +38,13 @@ class Source(Protocol):
 class Message:
     """One message. ``source`` is the consumer that received it, which takes its acknowledgement."""
 
-    __slots__ = ("_entry", "_single", "broker_time_ms", "index", "message_id", "redelivery_count", "source", "value")
+    __slots__ = ("_entry", "_single", "_value", "broker_time_ms", "index", "message_id", "redelivery_count", "source")
 
     def __init__(
         self,
         source: Source,
         message_id: MessageId,
-        value: bytes | None,
+        value: bytes | FileValue | None,
         entry: pb.MessageMetadata,
         single: pb.SingleMessageMetadata | None,
         redelivery_count: int,
@@ -52,8 +53,7 @@ class Message:
     ) -> None:
         self.source = source
         self.message_id = message_id
-        self.value = value
-        """The payload; None if the producer sent a null value."""
+        self._value = value
         self.redelivery_count = redelivery_count
         """How often the broker delivered it before, as far as the broker knows."""
         self.index = index
@@ -62,6 +62,21 @@ class Message:
         """When the broker took it, milliseconds since the epoch; -1 if the broker does not tell."""
         self._entry = entry
         self._single = single
+
+    @property
+    def value(self) -> bytes | None:
+        """The payload; None if the producer sent a null value. One in a file is read anew each time."""
+        value = self._value
+        return value if value is None else in_memory(value)
+
+    @value.setter
+    def value(self, value: bytes | None) -> None:
+        self._value = value
+
+    @property
+    def file(self) -> FileValue | None:
+        """The payload if it is not in memory, for a consumer with ``large_values_in_files``."""
+        return self._value if isinstance(self._value, FileValue) else None
 
     @property
     def topic(self) -> str:
@@ -123,5 +138,5 @@ class Message:
         return self._entry.sequence_id + self.message_id.batch_index
 
     def __repr__(self) -> str:
-        size = "null" if self.value is None else f"{len(self.value)} bytes"
+        size = "null" if self._value is None else f"{len(self._value)} bytes"
         return f"<Message {self.message_id} of {size}>"

@@ -359,6 +359,13 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     auto_ack_oldest_chunked_message_on_queue_full: Annotated[
         bool, _Meta(description="One that gave way is acknowledged; false: it comes again.")
     ] = False
+    large_values_in_files: Annotated[
+        bool,
+        _Meta(
+            description="A value of 32 MiB or more that came in chunks and is not compressed waits in a temporary "
+            "file, and Message.file reads it piece by piece."
+        ),
+    ] = False
     read_compacted: Annotated[
         bool,
         _Meta(
@@ -443,6 +450,7 @@ class ConsumerOptions(TypedDict, total=False):
     max_pending_chunked_message: int
     expire_time_of_incomplete_chunked_message_s: float
     auto_ack_oldest_chunked_message_on_queue_full: bool
+    large_values_in_files: bool
     read_compacted: bool
     event_listener: ConsumerEventListener | None
     interceptors: Sequence[ConsumerInterceptor]
@@ -468,8 +476,18 @@ class ReaderConfig(CheckedSettings, frozen=True, kw_only=True):
     receiver_queue_size: Annotated[
         int, _Meta(ge=0, le=_INT32_MAX, description="Messages that are fetched before they are read.")
     ] = 1000
+    auto_scaled_receiver_queue_size_enabled: Annotated[
+        bool, _Meta(description="Fewer where as many would exceed the client's memory_limit_bytes, as for a consumer.")
+    ] = False
     read_compacted: Annotated[
         bool, _Meta(description="Of what is compacted only the latest message of each key; else it changes nothing.")
+    ] = False
+    large_values_in_files: Annotated[
+        bool,
+        _Meta(
+            description="A value of 32 MiB or more that came in chunks and is not compressed waits in a temporary "
+            "file, and Message.file reads it piece by piece."
+        ),
     ] = False
 
 
@@ -479,7 +497,9 @@ class ReaderOptions(TypedDict, total=False):
     inclusive: bool
     rollback_s: int
     receiver_queue_size: int
+    auto_scaled_receiver_queue_size_enabled: bool
     read_compacted: bool
+    large_values_in_files: bool
 
 
 class EntryReaderConfig(CheckedSettings, frozen=True, kw_only=True):
