@@ -288,8 +288,10 @@ class _Sending:
         try:
             for message in messages:
                 self._send(message)
+                # What comes behind a large value would wait for room no longer than for an answer.
+                is_large = not isinstance(message.value, bytes | None)
                 while self._in_flight and (
-                    at_once or self._in_flight[0].is_known or len(self._in_flight) >= _UNCONFIRMED_MAX
+                    at_once or is_large or self._in_flight[0].is_known or len(self._in_flight) >= _UNCONFIRMED_MAX
                 ):
                     self._print_first()
             self._print_rest()

@@ -370,3 +370,39 @@ def test_an_interrupt_of_a_write_stays_one_and_tells_of_the_rows(
     with pytest.raises(KeyboardInterrupt) as caught, client.write_rows(topic, window) as writer:
         writer.write(pa.record_batch({"value": ["a"]}))
     assert "of 1 rows 0 are stored" in caught.value.__notes__[0]
+
+
+def test_the_time_of_a_message_in_chunks_begins_anew_with_each_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.7.6 also that of what is behind it; without a receipt it ends."""
+    ahead_s = 0.0
+
+    async def later(seconds: float) -> None:
+        nonlocal ahead_s
+        ahead_s += seconds
+        for _ in range(3):  # what is due has its turn
+            await asyncio.sleep(0)
+
+    async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
+        loop = asyncio.get_running_loop()
+        real = loop.time
+        monkeypatch.setattr(loop, "time", lambda: real() + ahead_s)
+        broker.on_send = lambda peer, sequence_id: None
+        producer = await client.create_producer(
+            "t", batching_enabled=False, chunking_enabled=True, chunk_max_message_size=10, send_timeout_s=1000
+        )
+        sends = [asyncio.ensure_future(producer.send(value)) for value in (b"x" * 40, b"small", b"late")]
+        await broker.until(lambda: len(broker.peers[0].sends) == 6)
+        for entry in range(4):
+            await later(700)
+            broker.peers[0].receipt(0, entry)
+            while producer.stats().entries_confirmed <= entry and not sends[0].done():  # noqa: ASYNC110 # nobody is told
+                await asyncio.sleep(0)
+        assert (await sends[0]).entry == 3
+        await later(700)
+        broker.peers[0].receipt(1, 4)
+        assert (await sends[1]).entry == 4
+        await later(700)
+        with pytest.raises(SendUnconfirmedError, match="in 1000 s"):
+            await sends[2]
+
+    run(play, keep_alive_interval_s=100_000)

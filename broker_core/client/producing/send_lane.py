@@ -7,7 +7,8 @@ after a reconnect; a receipt is taken only for the oldest entry; each entry's ``
 written and never answered has an unknown outcome, whatever ends the lane; when the time of an entry is over, so is that
 of everything after it, open batches included, and nothing of it is sent any more: on a topic with deduplication a later
 entry that is stored would bar the way for the earlier one, when the application sends it again. What the application
-sends after that goes out, unless ``stop`` was called.
+sends after that goes out, unless ``stop`` was called. With each chunk that is stored the time of what is behind it
+begins anew: a message of any size takes as long as it takes, while it goes on.
 Source: semantics 1.7; Pulsar docs, "Binary protocol - Producer".
 """
 
@@ -132,6 +133,7 @@ class SendLane:
         self._written_before = 0  # the same, before this attachment: what became of it there is unknown
         self._drain_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._chunk_stored_s = -math.inf
         self._attachment = Attachment(network, topic, self, f"producer of {topic}")
 
     async def open(self) -> None:
@@ -241,6 +243,8 @@ class SendLane:
         self._pending.popleft()
         self.entries_confirmed += 1
         self.bytes_confirmed += len(entry.body) + len(entry.tail)
+        if entry.is_chunk:
+            self._chunk_stored_s = self._network.loop.time()
         self.latencies_s.append(self._network.loop.time() - oldest.deadline + self._config.send_timeout_s)
         self._finish(oldest, Position(head.ledger, head.entry), None)
 
@@ -325,8 +329,9 @@ class SendLane:
         self._timer = None
         if not self._pending:
             return
-        if self._pending[0].deadline > self._network.loop.time():
-            self._timer = self._network.loop.call_at(self._pending[0].deadline, self._expire)
+        deadline = max(self._pending[0].deadline, self._chunk_stored_s + self._config.send_timeout_s)
+        if deadline > self._network.loop.time():
+            self._timer = self._network.loop.call_at(deadline, self._expire)
             return
         pending, unsent = self._take_pending(), self._take_open()
         for each in pending:
