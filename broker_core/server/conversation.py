@@ -18,7 +18,7 @@ from broker_core.server.handlers import consuming, handshake, lookup, producing,
 from broker_core.server.joint_sends import send_jointly
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
-from broker_core.wire.core.heads import parse_acks, parse_sends
+from broker_core.wire.core.heads import parse_acks, parse_flow, parse_sends
 from broker_core.wire.frames import Frame
 from broker_core.wire.long_lists import LongList
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -104,6 +104,8 @@ def _receive_others(session: Session, serialised: list[bytes], frames: list[Fram
     session.node.acks.apply()
     if long is not None:
         session.steps = consuming.handle_long_list(session, long)
+    elif connected and (flow := parse_flow(serialised[start])) is not None:
+        consuming.give_permits(session, flow)
     else:
         _handle(session, _parsed(serialised[start]))
     return 1

@@ -71,6 +71,13 @@ class AckHead(NamedTuple):
     request_id: int
 
 
+class FlowHead(NamedTuple):
+    """CommandFlow."""
+
+    consumer_id: int
+    permits: int
+
+
 def send_columns(heads: Sequence[SendHead]) -> SendColumns:
     """The columns of at least one head."""
     return SendColumns._make(zip(*heads, strict=True))

@@ -330,6 +330,23 @@ def test_damaged_acks_are_read_as_protobuf_reads_them_or_left_to_it(data: st.Dat
 
 
 @SETTINGS
+@given(small, small, st.data())
+def test_a_flow_is_read_as_by_protobuf_or_left_to_it(consumer_id: int, permits: int, data: st.DataObject) -> None:
+    """Whole ones are read, and of damaged ones nothing but what protobuf reads."""
+    flow = pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)
+    whole = BaseCommand(type=BaseCommand.FLOW, flow=flow).SerializeToString()
+    assert core.parse_flow(whole) == heads.FlowHead(consumer_id, permits)
+    damaged = bytearray(whole)
+    for _ in range(data.draw(st.integers(0, 2))):
+        damaged[data.draw(st.integers(2, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    del damaged[data.draw(st.integers(2, len(damaged))) :]
+    found = core.parse_flow(bytes(damaged))
+    if found is not None:
+        read = BaseCommand.FromString(bytes(damaged)).flow
+        assert found == heads.FlowHead(read.consumer_id, read.messagePermits)
+
+
+@SETTINGS
 @given(st.data())
 def test_damaged_heads_heads_are_read_as_protobuf_reads_them_or_refused(data: st.DataObject) -> None:
     """A fast path may give up, but what it reports is what protobuf reports."""

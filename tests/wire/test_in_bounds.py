@@ -107,8 +107,8 @@ def test_compiled_readers_and_writers_of_commands_stay_in_bounds(run_watched: Ca
         seal_entry(whole.SerializeToString(), b""),
     ]
     readers = [
-        *(heads.parse_send, heads.parse_receipt, heads.parse_message, heads.parse_ack, metadata.has_usual_metadata),
-        *(metadata.count_of_messages, lambda body: metadata.usual_keys([body], None)),
+        *(heads.parse_send, heads.parse_receipt, heads.parse_message, heads.parse_ack, heads.parse_flow),
+        *(metadata.has_usual_metadata, metadata.count_of_messages, lambda body: metadata.usual_keys([body], None)),
         *(lambda command: heads.parse_sends([command] * 2, 0), lambda command: heads.parse_acks([command] * 2, 0)),
     ]
     chance = random.Random(1)

@@ -36,7 +36,7 @@ from broker_core.broker.stats import consumer_stats
 from broker_core.server.consumer_channel import ConsumerChannel
 from broker_core.server.session import Session
 from broker_core.wire import commands
-from broker_core.wire.heads import AckHead
+from broker_core.wire.heads import AckHead, FlowHead
 from broker_core.wire.long_lists import LongList
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
@@ -140,10 +140,15 @@ def handle_unsubscribe(session: Session, command: BaseCommand) -> None:
 
 
 def handle_flow(session: Session, command: BaseCommand) -> None:
+    """More permits, by a FLOW of an unusual form."""
+    give_permits(session, FlowHead(command.flow.consumer_id, command.flow.messagePermits))
+
+
+def give_permits(session: Session, flow: FlowHead) -> None:
     """More permits."""
-    channel = session.consumers.get(command.flow.consumer_id)
+    channel = session.consumers.get(flow.consumer_id)
     if channel is not None:
-        channel.consumer.flow(command.flow.messagePermits)
+        channel.consumer.flow(flow.permits)
 
 
 def handle_acks(session: Session, heads: Sequence[AckHead]) -> None:

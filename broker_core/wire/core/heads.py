@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that travel once per entry, read and written: SEND, SEND_RECEIPT, MESSAGE and ACK.
+"""The commands that travel most, read and written: SEND, SEND_RECEIPT, MESSAGE, ACK and FLOW.
 
 Same bytes and same meaning as the generated protobuf code. One reader serves all: a table says which field of a command
 goes where. It takes the form that every encoder writes (the type first, the command behind it, nothing after) with
@@ -28,6 +28,7 @@ from broker_core.base.invariants import invariant
 from broker_core.wire.core.fields import table
 from broker_core.wire.heads import (
     AckHead,
+    FlowHead,
     MessageHead,
     ReceiptHead,
     SendHead,
@@ -49,6 +50,7 @@ _RECEIPT = cython.declare(bytes, table({1: 3, 2: 4, 4: 5}, {3: _ID}))
 _MESSAGE = cython.declare(bytes, table({1: 3, 3: 4, 5: 5}, {2: _ID}))
 _MESSAGE_ID = cython.declare(bytes, table({1: 3, 2: 4, 3: 5}, {}))
 _ACK = cython.declare(bytes, table({1: 3, 2: 4, 8: 5}, {}))
+_FLOW = cython.declare(bytes, table({1: 3, 2: 4}, {}))
 _id_slots = cython.declare(cython.p_const_uchar)
 _id_slots = _MESSAGE_ID
 
@@ -255,6 +257,20 @@ def parse_acks(commands: list[bytes], start: cython.Py_ssize_t) -> tuple[list[Ac
         if fields[5] >= 0:
             break
     return heads, number - start
+
+
+def parse_flow(command: bytes) -> FlowHead | None:
+    """The head of a FLOW; None for another command, and for one that is left to protobuf."""
+    data: cython.p_const_uchar = command
+    if cython.compiled:
+        fields: cython.longlong[8]
+    else:
+        fields = [0] * _SLOTS
+    at, _kind = _begin(data, len(command), 11)
+    seen = _walk(data, at, len(command), _FLOW, fields) if at > 0 else 0
+    if seen >> 3 & 3 != 3 or fields[3] < 0 or not 0 <= fields[4] <= _INT32_MAX:
+        return None
+    return _new_tuple(FlowHead, (fields[3], fields[4]))
 
 
 # -- writing
