@@ -357,9 +357,9 @@ class AsyncProducer:
             messages_confirmed=sum(part.messages_confirmed for part in parts),
             messages_failed=sum(part.messages_failed for part in parts),
             pending_messages=self.window.messages,
-            entries_confirmed=sum(part.lane.entries_confirmed for part in parts),
-            bytes_confirmed=sum(part.lane.bytes_confirmed for part in parts),
-            latency=Latency.of([each for part in parts for each in part.lane.latencies_s.copy()]),
+            entries_confirmed=sum(part.lane.confirmed.entries for part in parts),
+            bytes_confirmed=sum(part.lane.confirmed.bytes for part in parts),
+            latency=Latency.of([each for part in parts for each in part.lane.confirmed.latencies_s.copy()]),
         )
 
     async def reserve(self, size_bytes: int) -> None:

@@ -95,6 +95,18 @@ class _Pending(NamedTuple):
     entry: OutgoingEntry
 
 
+class ConfirmedEntries:
+    """What a lane has receipts for."""
+
+    __slots__ = ("bytes", "entries", "latencies_s")
+
+    def __init__(self) -> None:
+        self.entries = 0
+        self.bytes = 0
+        self.latencies_s: deque[float] = deque(maxlen=LATENCIES_KEPT)
+        """From ``submit`` to the receipt, of the latest entries."""
+
+
 class SendLane:
     """One producer of the protocol. All methods run on the event loop's thread."""
 
@@ -113,10 +125,7 @@ class SendLane:
         self.max_message_size = MESSAGE_BYTES_MAX_DEFAULT
         self.failure: PulsarishError | None = None
         """Why nothing can be sent any more. To be copied where it is raised: it would keep the trace of each time."""
-        self.entries_confirmed = 0
-        self.bytes_confirmed = 0
-        self.latencies_s: deque[float] = deque(maxlen=LATENCIES_KEPT)
-        """From ``submit`` to the receipt, of the latest entries."""
+        self.confirmed = ConfirmedEntries()
         self._network = network
         self._config = config
         self._take_open = take_open
@@ -241,11 +250,11 @@ class SendLane:
             )
             return
         self._pending.popleft()
-        self.entries_confirmed += 1
-        self.bytes_confirmed += len(entry.body) + len(entry.tail)
+        self.confirmed.entries += 1
+        self.confirmed.bytes += len(entry.body) + len(entry.tail)
         if entry.is_chunk:
             self._chunk_stored_s = self._network.loop.time()
-        self.latencies_s.append(self._network.loop.time() - oldest.deadline + self._config.send_timeout_s)
+        self.confirmed.latencies_s.append(self._network.loop.time() - oldest.deadline + self._config.send_timeout_s)
         self._finish(oldest, Position(head.ledger, head.entry), None)
 
     def send_error(self, sequence_id: int, failure: ServerError) -> None:
