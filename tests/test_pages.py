@@ -45,7 +45,6 @@ def test_commands_on_pages_are_found() -> None:
     assert {line for line, *_ in typed(REPOSITORY / "README.md")} >= {
         "python -m pulsarish_spark describe numbers",
         "pulsarish consume numbers --exit",
-        "pulsarish sub clean TOPIC",
     }
     with pytest.raises(AssertionError, match="emit is no command"):
         resolved(pulsarish, ["emit", "numbers"])
