@@ -51,6 +51,8 @@ def lost_between(wanted: Offset, found: Offset, before: Callable[[], Position], 
     ``before`` tells, where it is needed, behind what a reader stands that begins at ``wanted``. ``holes``: whether the
     broker has any.
     """
+    if found.position == wanted.position:
+        return 0
     missing = indexes_between(wanted, found)
     is_same_ledger = found.position.ledger == wanted.position.ledger
     if not holes and (is_same_ledger or missing >= 0):

@@ -42,12 +42,13 @@ def test_seek_goes_into_a_batch(cell: Cell) -> None:
 
 
 def test_seek_by_time_is_inclusive(cell: Cell) -> None:
-    """1.4.6: the first message published at or after it."""
+    """1.4.6: the first message published, or stored by a broker that keeps its own time, at or after it."""
     topic = cell.topic()
     consumer = cell.consumer(topic)
     cell.send(topic, "ab")
-    middle = take_and_ack(consumer, 2)[-1].publish_time_ms + 1
-    while time.time_ns() // 1_000_000 < middle:  # publish times are milliseconds
+    take_and_ack(consumer, 2)
+    middle = time.time_ns() // 1_000_000 + 1
+    while time.time_ns() // 1_000_000 < middle:  # these times are milliseconds
         pass
     cell.send(topic, "cd")
     take_and_ack(consumer, 2)

@@ -46,7 +46,7 @@ def test_a_reader_that_is_not_sent_what_is_there_comes_again(what: str) -> None:
             assert entry is not None
             assert entry.entry == 0
         elif what == "bounds":
-            broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = last_message(0, 0)
+            broker.handlers[BaseCommand.GET_LAST_MESSAGE_ID] = last_message(0, -1)
             bounds = await client.bounds_at("t", START)
             assert bounds.first is not None
         elif what == "count":
@@ -55,7 +55,7 @@ def test_a_reader_that_is_not_sent_what_is_there_comes_again(what: str) -> None:
         else:
             reading = await client.read_entries("t", START, END)
             assert [entry.entry async for entries in reading for entry in entries] == [0]
-        assert len(readers) == 2
+        assert len(readers) > 1
 
     run(play)
 

@@ -235,7 +235,7 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(embedded.EmbeddedBrokerError) as caught:
         embedded_broker(directory)
     assert f"the embedded broker of {directory} ended with code " in str(caught.value)
-    assert f"or a newer one; see {directory / 'embedded.log'}" in str(caught.value)
+    assert f"or name an empty directory; see {directory / 'embedded.log'}" in str(caught.value)
 
 
 def test_a_directory_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_offsets_in_the_checkpoint_are_readable(stream: Load, broker: Broker, to
     drain(stream(topic), tmp_path / "c", Collector())
     offset = json.loads((tmp_path / "c" / "offsets" / "0").read_text().splitlines()[-1])
     full = f"persistent://public/default/{topic}"
-    assert list(offset) == [full, "start", "subscription"]
+    assert list(offset) == [full, "start", "subscription", "published"]
     assert broker.subscriptions(f"{topic}-partition-0") == [offset["subscription"]]
     ledger = offset[full]["0"].split(":")[0]
     assert offset[full]["0"] == f"{ledger}:2@10"
