@@ -183,7 +183,8 @@ def last_message(entry: int, mark_delete: int | None = None, *, ledger: int = 1)
         last = pb.MessageIdData(ledgerId=ledger, entryId=entry % 2**64)
         said = pb.CommandGetLastMessageIdResponse(request_id=command.getLastMessageId.request_id, last_message_id=last)
         if mark_delete is not None:
-            said.consumer_mark_delete_position.CopyFrom(pb.MessageIdData(ledgerId=ledger, entryId=mark_delete))
+            stands = pb.MessageIdData(ledgerId=ledger, entryId=mark_delete % 2**64)
+            said.consumer_mark_delete_position.CopyFrom(stands)
         peer.send(BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=said))
 
     return tell
