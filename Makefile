@@ -26,11 +26,10 @@ test-peers: setup  ## the tests on real Apache Pulsars, with official Java clien
 
 test-all: test test-peers rigs  ## all of that
 
-rigs: setup  ## each rig for a moment: kills, damages, crashes, floods, lockstep with an Apache Pulsar, random histories
+rigs: setup  ## rigs for a moment: kills, damages, crashes, lockstep with an Apache Pulsar, random histories
 	@$(MAKE) kill KILL_ARGS="--kills 20"
 	@$(MAKE) damage DAMAGE_ARGS="--damages 200"
 	@$(MAKE) sim SIM_ARGS="--images 1000"
-	@$(MAKE) flood
 	@$(MAKE) lockstep LOCKSTEP_ARGS="--scripts 5"
 	@$(MAKE) soak SOAK_ARGS="--steps 50000"
 
