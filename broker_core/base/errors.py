@@ -115,7 +115,7 @@ class SendUnconfirmedError(OperationTimeoutError):
 
 
 class ExistsError(PulsarishError):
-    """What was to be made exists."""
+    """The object that was to be made exists."""
 
 
 class AlreadyClosedError(PulsarishError):

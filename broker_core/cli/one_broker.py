@@ -68,7 +68,7 @@ def _doubt(client: Client, admin: AdminApi, found: tuple[TopicName, BrokerAddres
 
 
 def _own_address(named: BrokerAddress) -> BrokerAddress:
-    """What a broker calls itself, also where clients are to reach it through the service URL."""
+    """The name that a broker gives itself, also where clients are to reach it through the service URL."""
     scheme = "pulsar+ssl" if named.tls else "pulsar"
     return parse_service_url(f"{scheme}://{named.proxied_for}")[0] if named.proxied_for else named
 

@@ -288,7 +288,7 @@ class _Sending:
         try:
             for message in messages:
                 self._send(message)
-                # What comes behind a large value would wait for room no longer than for an answer.
+                # A message behind a large value would wait for room no longer than for an answer.
                 is_large = not isinstance(message.value, bytes | None)
                 while self._in_flight and (
                     at_once or is_large or self._in_flight[0].is_known or len(self._in_flight) >= _UNCONFIRMED_MAX

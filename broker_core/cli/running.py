@@ -124,7 +124,7 @@ def _row(directory: Path, info: RuntimeInfo | None, health: str) -> dict[str, ob
 
 
 def _health(info: RuntimeInfo) -> str:
-    """What the broker says of itself, or why it says nothing."""
+    """The health that the broker tells, or why it tells none."""
     from broker_core.client.admin import AdminApi
 
     try:

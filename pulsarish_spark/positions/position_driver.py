@@ -344,7 +344,7 @@ class PositionDriver:
     def _points(
         self, stop: Offsets, ends: Offsets, places: Mapping[TopicPartition, Place], start: SourceOffset
     ) -> dict[TopicPartition, Points]:
-        """What to note of a batch that stops at ``stop`` in partitions that end at ``ends``."""
+        """The points of a batch that stops at ``stop`` in partitions that end at ``ends``."""
         stays = {key for key, points in start.points.items() if stop.get(key) == points.at == places[key].at}
         read = [key for key, at in stop.items() if key not in stays and at.position.entry > 0]
         before = [Position(stop[key].position.ledger, stop[key].position.entry - 1) for key in read]
@@ -368,7 +368,7 @@ class PositionDriver:
         return admission.stops(begin, ends)
 
     def _range(self, key: TopicPartition, begin: Offset | None, end: Offset, known: Points | None) -> EntryRange | None:
-        """What to read of one partition; None if nothing. ``known``: what the offset before the batch says of it."""
+        """The range to read of one partition, if any. ``known``: what the offset before the batch says of it."""
         name = self._layout.names.get(key)
         if name is None:
             return None

@@ -23,7 +23,7 @@ Sessions = Mapping[TopicPartition, tuple[int, ...]]
 
 
 class Log(Protocol):
-    """What is asked of the brokers."""
+    """Questions to the brokers."""
 
     def sessions(self) -> Sessions:
         """Of all partitions whose consumers have a broker."""

@@ -201,7 +201,7 @@ def _joined(failures: Mapping[str, RowsUnconfirmedError]) -> RowsUnconfirmedErro
 
 
 def stored_words(rows: int) -> str:
-    """What a task that was refused in the middle leaves behind: the rows before are not taken back."""
+    """The rows that a task leaves behind which was refused in the middle: those before are not taken back."""
     if not rows:
         return "no row of this task is stored, those of other tasks may be"
     return f"{rows} rows of this task were sent before and are stored, those of other tasks may be"

@@ -394,7 +394,7 @@ class Reader(Handle[AsyncReader]):
         return message
 
     def stats(self) -> ConsumerStats:
-        """What this reader has done so far, and what it holds."""
+        """Counts of this reader so far, and of what it holds."""
         return self._consumer.stats()
 
     def has_message_available(self) -> bool:

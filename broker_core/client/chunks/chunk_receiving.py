@@ -107,7 +107,7 @@ class ChunkReceiving:
 
     @property
     def buffered_bytes(self) -> int:
-        """What their chunks hold, in memory or in files."""
+        """Bytes of their chunks, in memory or in files."""
         return self._assembly.buffered_bytes
 
     def receive(self, chunk: ReceivedChunk) -> list[Message]:

@@ -65,7 +65,7 @@ class LastEntry(NamedTuple):
 
 
 _DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
-"""What looking at a damaged entry ends with."""
+"""Errors with which looking at a damaged entry ends."""
 
 
 class Bounds(NamedTuple):
@@ -169,7 +169,7 @@ class Probe:
         await self.attach()
 
     async def bounds(self) -> Bounds:
-        """What lies before and behind the start, in whatever ledgers; asked before there are permits."""
+        """The entries before and behind the start, in whatever ledgers; asked before there are permits."""
         # A subscription has acknowledged everything before its start, and the broker names the last entry of that. As
         # soon as there are permits it acknowledges also what it gives to nobody.
         before = _stands_behind(await last_message_id(self._attached(), self._id))

@@ -96,7 +96,7 @@ class _Pending(NamedTuple):
 
 
 class ConfirmedEntries:
-    """What a lane has receipts for."""
+    """The receipts of a lane, counted."""
 
     __slots__ = ("bytes", "entries", "latencies_s")
 

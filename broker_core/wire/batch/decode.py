@@ -35,7 +35,7 @@ Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Heads = np.recarray[Any, Any]
-"""What ``walk.walk_heads`` notes of each entry."""
+"""The notes of ``walk.walk_heads`` on each entry."""
 
 _Number = TypeVar("_Number", bound=np.generic)
 _HEAD: Final = np.dtype([(name, np.int64) for name in walk.HEAD])
@@ -61,7 +61,7 @@ class Part(NamedTuple):
 
 
 UNDECODABLE: Final = (RemoteProtocolError, UnsupportedVersionError)
-"""What an entry raises that is damaged, or encrypted, or of a form that this version does not know."""
+"""Errors of an entry that is damaged, or encrypted, or of a form that this version does not know."""
 
 PLAIN_BYTES_DEFAULT: Final = 64 * 1024 * 1024
 """What ``decode_in_parts`` decompresses at a time: far more than the payloads of one fetch usually become."""
@@ -195,7 +195,7 @@ class _Joined:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What the kernels noted of each message; ``walk.walk_rows`` has the shapes. ``of_entries``: rows of each."""
+    """The notes of the kernels on each message; ``walk.walk_rows`` has the shapes. ``of_entries``: rows of each."""
 
     count: int
     of_entries: Int64s

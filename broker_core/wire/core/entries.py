@@ -173,7 +173,7 @@ def _has(seen: cython.longlong, slot: cython.int) -> cython.bint:
 @cython.nogil
 @cython.exceptval(check=False)
 def _int32(value: cython.longlong) -> cython.longlong:
-    """What an int32 field makes of a varint."""
+    """The value of an int32 field, from its varint."""
     low: cython.longlong = value & _LOW_32
     return low - ((low & _BIT_31) << 1)
 

@@ -136,7 +136,7 @@ def _folded(value: cython.ulonglong) -> cython.ulonglong:
 @cython.nogil
 @cython.exceptval(check=False)
 def _boost(data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.ulonglong:
-    """What ``boost::hash`` gives for a string."""
+    """The ``boost::hash`` of a string."""
     step: cython.ulonglong = _folded(_BOOST_Q)
     h: cython.ulonglong = step ^ (end - at)
     while at <= end:

@@ -13,7 +13,7 @@ _SWITCH: Final = "PULSARISH_UNCOMPILED"
 _TOLD: Final = "PULSARISH_UNCOMPILED_TOLD"
 
 HINT: Final = "install a C compiler and Python's headers (Debian: gcc, python3-dev), then install pulsarish again"
-"""What to do where the core is not compiled."""
+"""Advice where the core is not compiled."""
 
 is_unwanted: Final = os.environ.get(_SWITCH, "0") not in ("", "0")
 """Whether the environment asks for an uncompiled core."""

@@ -43,7 +43,7 @@ cclass = cfunc
 
 
 def exceptval(**_options: Any) -> Callable[[_Function], _Function]:
-    """What a function returns for an exception."""
+    """The value by which a function tells an exception."""
     return cfunc
 
 
