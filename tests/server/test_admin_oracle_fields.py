@@ -51,6 +51,7 @@ APART: Final = {
     "*n/stats - *": _NOT_STORED,
     "*n/internalStats - *": _NOT_STORED,
     "*stats + *entriesStored": _OURS,
+    "*stats + *messagesStored": _OURS,
     "*stats + *lastConfirmedEntry": _OURS,
     "*stats + *oldestBacklogMessageSubscriptionName": _OURS,
     "*stats + *pendingBytes": _OURS,

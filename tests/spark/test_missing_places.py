@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -48,6 +49,9 @@ def test_a_topic_that_is_missing_can_be_made_by_writing(cell: Broker, topic: str
     """Where its namespace is there."""
     name = f"persistent://public/default/{topic}"
     told = refusal(lambda: read(cell, name))
-    assert told == f"topic {name} does not exist; check the name; writing to a topic creates it"
+    # A broker that all tests share may have a topic whose name is much like this one.
+    assert re.fullmatch(
+        rf'topic {name} does not exist; (check the name;|did you mean "[^"]+"\?) writing to a topic creates it', told
+    )
     write(cell, name)
     assert read(cell, name)
