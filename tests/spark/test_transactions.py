@@ -218,6 +218,8 @@ def test_an_open_transaction_is_not_passed_over(
         writer.abort(second)
         assert running.drain() == later.drain() == latest.drain() == []
         writer.commit(first)
+        # A commit is confirmed before the broker of the topic lets readers see it.
+        eventually(lambda: read_values(cell, topic) == [*before, 10, 11], "the commit shows")
         stopped.restart()
         for query in (running, stopped, later, latest):
             assert query.drain() == [10, 11]
@@ -239,6 +241,7 @@ def test_an_open_transaction_that_somebody_has_skipped_is_read_all_the_same(
         query.restart()
         assert query.drain() == []
         writer.commit(transaction)
+        eventually(lambda: read_values(cell, topic)[-2:] == [1, 2], "the commit shows")
         assert query.drain() == [1, 2]
 
 
@@ -269,6 +272,7 @@ def test_holes_that_are_deleted_behind_a_query_are_no_loss(
         aborted(writer, -6)
         assert query.drain() == []
         committed(writer, 10)
+        eventually(lambda: read_values(cell, topic)[-1:] == [10], "the commit shows")
         assert query.drain() == [10]
 
 
