@@ -219,7 +219,7 @@ def _produce(
         try:
             with progress(lambda: _confirmed(producer), shows_progress):
                 sending.send_all(outgoing)
-        except BaseException:
+        except BaseException:  # an interrupt too: whoever ends the command learns what is stored
             if sending.sent:
                 say(f"confirmed as stored: {sending.stored:,} of {counted(sending.sent, 'message', 'messages')}")
             raise

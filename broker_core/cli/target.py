@@ -221,7 +221,7 @@ def directory_or_default(data_dir: Path | None, env: Mapping[str, str]) -> Path:
 
 
 def running_broker(data_dir: Path) -> RuntimeInfo:
-    """What the broker of ``data_dir`` left there; ConnectionLostError if none runs.
+    """The addresses that the broker of ``data_dir`` left there; ConnectionLostError if none runs.
 
     A broker that was killed left it too, and another one may have its ports by now: a living one has its lock.
     """

@@ -258,7 +258,7 @@ class AdminApi:
     # -- broker
 
     def health(self) -> str:
-        """What the broker says of itself: "ok", or which of its data is damaged; an error of the common tree if it is
+        """The health that the broker tells: "ok", or which of its data is damaged; an error of the common tree if it is
         not well."""
         return _text_of(self._call("GET", "/admin/v2/brokers/health"))
 

@@ -50,7 +50,7 @@ class Continuity:
         self._next = behind(last)
 
     def finish(self) -> None:
-        """All that comes before the end has been seen."""
+        """The last entry before the end has been seen."""
         missing = indexes_between(self._next, self._end)
         if self._lenient or self._next.key >= self._end.key or missing == 0:
             return

@@ -123,7 +123,7 @@ class BrokerView:
         unshown = [name for name, end in ends.items() if end.position.entry <= 0]
 
         def behind_all(name: str) -> Offset:
-            # What comes between the questions lies behind the earlier answer, and is no part of what was there.
+            # An entry that comes between the questions lies behind the earlier answer, and is not counted.
             unmade_ok = ends[name].position.ledger < 0
             edges = (POSITION_EARLIEST, POSITION_LATEST)
             last = min(self._client.bounds_at(name, edge, unmade_ok=unmade_ok).before for edge in edges)

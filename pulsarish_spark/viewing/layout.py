@@ -92,7 +92,7 @@ def _check_once(names: Mapping[TopicPartition, str]) -> None:
 
 
 def advice_on_missing(topic: str, client: TopicLookup) -> str:
-    """What to do about a topic that does not exist; empty: it does by now."""
+    """Advice about a topic that does not exist; empty: it does by now."""
     try:
         client.required_partitions(topic)
     except TopicNotFoundError as error:

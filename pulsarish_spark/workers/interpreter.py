@@ -82,7 +82,7 @@ def _command_of(jvm: Any) -> str:
 
 
 def _other_python(command: str, path: str | None) -> str:
-    """What ``command`` is, if it is not this Python; it is tried. Else empty."""
+    """The Python that ``command`` starts, which is tried; empty if it is this one."""
     found = shutil.which(command, path=path)
     if found is None:
         return "which is not on the PATH"
