@@ -20,7 +20,9 @@ import psutil
 from benchmarks.compare import Sample, Side, in_turn
 from benchmarks.connectors import Connector
 from benchmarks.measure import Figure
-from pulsarish_planners import PLANNER, PLANNER_NAME
+
+PLANNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
+"""The module that Spark starts as the planner of a stream."""
 
 SETTLE_S: Final = 5.0
 """After the first batch the Java still compiles, and brokers end what starting a query has begun."""
@@ -78,7 +80,7 @@ def _cpu(connector: Connector) -> _Cpu:
 
 def _plans(process: psutil.Process) -> bool:
     try:
-        return process.name() == PLANNER_NAME or PLANNER in process.cmdline()
+        return PLANNER in process.cmdline()
     except psutil.Error:
         return False  # it has ended meanwhile
 

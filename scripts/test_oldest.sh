@@ -15,4 +15,4 @@ readonly PINS=$OLDEST/constraints.txt
 "$OLDEST/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --constraint "$PINS" --editable '.[dev]'
 
 JAVA_HOME="$(cat .venv/.java-home)" PATH="$PWD/$OLDEST/bin:$PATH" exec "$OLDEST/bin/python" -m pytest \
-    -n 6 --dist loadgroup --no-loadscope-reorder -m "not pulsar and not slow" "$@"
+    -n 4 --dist loadgroup --no-loadscope-reorder -m "not pulsar and not slow" "$@"

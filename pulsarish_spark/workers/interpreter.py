@@ -3,8 +3,7 @@
 
 Left alone, Spark takes the first ``python3`` on the PATH, which in a virtual environment that is not activated lacks
 this package; all that users then see is "failed to find the data source". A path with a space in it does not work
-either (Spark cuts it there), so the folder goes to the front of the PATH and the name alone is handed over. The name is
-that of ``pulsarish_python``'s command, the same interpreter that starts sooner, wherever pip has installed it.
+either (Spark cuts it there), so the folder goes to the front of the PATH and the name alone is handed over.
 
 Spark's Java reads the names from the environment that it was started with. Started by this process it has this
 process's; ``spark-submit`` starts it first, the ``pyspark`` shell before its prompt, and nothing that Python does then
@@ -20,9 +19,6 @@ import warnings
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any, Final
-
-QUICK_START: Final = "pulsarish-python"
-"""The command of ``pulsarish_python``."""
 
 _OF_WORKERS: Final = "PYSPARK_PYTHON"
 _OF_DRIVERS: Final = "PYSPARK_DRIVER_PYTHON"
@@ -56,14 +52,9 @@ def use_this_python(environment: MutableMapping[str, str] | None = None) -> None
     if _OF_WORKERS not in environment:
         python = Path(sys.executable)
         environment["PATH"] = os.pathsep.join([str(python.parent), *filter(None, [environment.get("PATH")])])
-        environment[_OF_WORKERS] = _own_command()
+        environment[_OF_WORKERS] = python.name
     if _OF_DRIVERS in environment:
         environment[_OF_DRIVERS] = environment[_OF_WORKERS]
-
-
-def _own_command() -> str:
-    python = Path(sys.executable)
-    return QUICK_START if python.with_name(QUICK_START).exists() else python.name
 
 
 def _running_java() -> Any:
@@ -96,11 +87,11 @@ def _other_python(command: str, path: str | None) -> str:
 
 def _too_late(command: str, other: str) -> str:
     """The warning: what, why, what to do."""
-    folder = Path(sys.executable).parent
+    python = Path(sys.executable)
     unset = f", without {_OF_DRIVERS}" if _OF_DRIVERS in os.environ else ""
     return (
         "use_this_python() comes too late: Java runs already, as under spark-submit and in the pyspark shell it always "
-        f"does, and starts its Python processes with {command} ({other}), which is not this Python, {sys.executable}; "
+        f"does, and starts its Python processes with {command} ({other}), which is not this Python, {python}; "
         "restart Python (or the notebook's kernel) and call it before the session is made, or, for spark-submit and "
-        f'pyspark, begin the command with PATH="{folder}:$PATH" PYSPARK_PYTHON={_own_command()}{unset}'
+        f'pyspark, begin the command with PATH="{python.parent}:$PATH" PYSPARK_PYTHON={python.name}{unset}'
     )

@@ -38,7 +38,7 @@ def test_a_claimed_batch_is_processed_once_over_a_kill(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.apart
+@pytest.mark.spark
 def test_a_claimed_batch_is_processed_once_over_the_kill_of_a_whole_spark(tmp_path: Path) -> None:
     """Where the most could go wrong: acknowledged on the broker, and no task has read it. `make queue-kills` has the
     other steps."""
