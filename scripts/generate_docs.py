@@ -6,13 +6,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from broker_core.cli.commands_docs import commands_markdown
+from broker_core.cli.config import settings_markdown
 from broker_core.cli.main import PROGRAM, cli
-from broker_core.cli.settings_docs import PROFILES, profile_toml, settings_markdown
 from pulsarish_spark.options import OPTIONS, Option, Side
 from pulsarish_spark.rows.schema import COLUMNS, Column
 from pulsarish_spark.sink.columns import SINK_COLUMNS
 from scripts.admin_docs import admin_markdown
+from scripts.commands_docs import commands_markdown
+from scripts.profiles import PROFILES, profile_toml
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 

@@ -13,8 +13,8 @@ from tests.source_trees import parsed
 
 ROOT: Final = Path(__file__).parents[1]
 
-_FILE: Final = r"(?:broker_core|pulsarish_spark|tests|docs)/[\w/-]*\w\.\w+"
-_PATH: Final = re.compile(_FILE + r"|(?:broker_core|pulsarish_spark|tests)/[\w/]*\w/?")
+_FILE: Final = r"(?:broker_core|pulsarish_spark|tests|docs|scripts)/[\w/-]*\w\.\w+"
+_PATH: Final = re.compile(_FILE + r"|(?:broker_core|pulsarish_spark|tests|scripts)/[\w/]*\w/?")
 _NAMES_IN_FILE: Final = re.compile(rf"((?:`\w+`(?:,? and |,? or |, )?)+),\s+({_FILE})")
 
 

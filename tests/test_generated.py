@@ -9,17 +9,24 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from broker_core.base.settings import Settings
-from broker_core.cli.settings_docs import PROFILES, Profile
 from broker_core.cli.settings_sources import ORIGIN_DEFAULT, declared, resolve
 from broker_core.wire.proto import pulsar_api_pb2
 from scripts.generate_docs import REPOSITORY, generated
 from scripts.generate_proto import GENERATED, PROTO_DIR, describe, generate
+from scripts.profiles import PROFILES, Profile
 
 
 @pytest.mark.parametrize("path", generated())
 def test_documents_agree_with_the_code(path: str) -> None:
     """``make docs`` would change nothing."""
     assert (REPOSITORY / path).read_text(encoding="utf-8") == generated()[path]
+
+
+def test_options_in_common_are_told_once() -> None:
+    """docs/cli.md does not repeat those that choose a broker, or the form of output, for each command."""
+    page = generated()["docs/cli.md"]
+    for option in ("`--http-url ", "`--token-file ", "`--tls-key-file-path ", "`-o`, `--output table"):
+        assert page.count(f"| {option}") == 1, option
 
 
 def test_protocol_code_agrees_with_the_proto_file() -> None:

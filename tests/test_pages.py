@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -81,3 +82,17 @@ def test_python_on_a_page_names_what_there_is(page: Path) -> None:
         known = {name.lower() for option in OPTIONS for name in (option.name, *option.aliases)} | {"checkpointlocation"}
         for name in re.findall(r"\.option\(\s*\"([^\"]+)\"", line):
             assert name.lower() in known, line
+
+
+def test_each_dependency_is_told_with_its_use() -> None:
+    """docs/dependencies.md has a line for what pyproject.toml asks for, and for nothing else."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
+    page = (REPOSITORY / "docs/dependencies.md").read_text(encoding="utf-8")
+    first_cells = re.findall(r"^\| (?!package |-)([^|]+) \|", page, re.MULTILINE)
+    told = [name for cell in first_cells for name in cell.split(", ")]
+    assert len(told) == len(set(told))
+    assert set(told) == {re.split(r"[>=<;\[ ]", each)[0] for each in wanted} - {project["name"]}

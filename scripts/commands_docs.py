@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page ``docs/cli.md``, made from the declaration of the commands.
 
-Pure text; ``make docs`` writes it to the file and a test holds the file to it. Nothing here depends on how click lays
-out its own help, which changes with its versions.
+Pure text: nothing here depends on how click lays out its own help, which changes with its versions. Options that many
+commands have in common are told once.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 import click
 
 from broker_core.cli.exits import MEANINGS
+from broker_core.cli.output import format_option
+from broker_core.cli.target import target_options
 
 _INTRO: Final = (
     "# The command `pulsarish`",
@@ -39,13 +42,28 @@ _INTRO: Final = (
 )
 
 
+_TABLE: Final = ("", "| option | meaning |", "|---|---|")
+
+
 def commands_markdown(root: click.Command, program: str) -> str:
-    """Exit codes, and every command with its options."""
+    """Exit codes, options that many commands have, and every command with its own options."""
     lines = [*_INTRO, "| code | meaning |", "|---|---|"]
     lines += [f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()]
+    lines += ["", "## Options in common", "", "A command says at its end which of these it has."]
+    for title, rows in _common_options().items():
+        lines += ["", f"### {title}", *_TABLE, *rows]
     for path, command in _walk(root, program):
         lines += _command_lines(path, command)
     return "\n".join(lines) + "\n"
+
+
+@cache
+def _common_options() -> dict[str, list[str]]:
+    """The rows of options that are declared once for many commands, by their title."""
+    return {
+        "Which broker": _option_rows(click.command()(target_options(lambda target: None))),
+        "Form of output": _option_rows(click.command()(format_option(lambda output: None))),
+    }
 
 
 def _walk(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
@@ -56,12 +74,23 @@ def _walk(command: click.Command, path: str) -> Iterator[tuple[str, click.Comman
 
 
 def _command_lines(path: str, command: click.Command) -> list[str]:
-    """One section. Written from the declaration, so that it does not depend on how click lays out its help."""
+    """One section."""
     arguments = [p.make_metavar(click.Context(command)) for p in command.params if isinstance(p, click.Argument)]
-    options = [_option_row(p) for p in command.params if isinstance(p, click.Option)]
+    rows = _option_rows(command)
     usage = " ".join([path, *(["COMMAND"] if isinstance(command, click.Group) else []), *arguments])
-    lines = ["", f"## {path}", "", f"    {usage}{' [OPTIONS]' if options else ''}", "", *_help_lines(command)]
-    return [*lines, "| option | meaning |", "|---|---|", *options] if options else lines[:-1]
+    lines = ["", f"## {path}", "", f"    {usage}{' [OPTIONS]' if rows else ''}", "", *_help_lines(command)][:-1]
+    common = {title: options for title, options in _common_options().items() if set(options) <= set(rows)}
+    own = [row for row in rows if not any(row in options for options in common.values())]
+    if own:
+        lines += [*_TABLE, *own]
+    if common:
+        links = [f"[{title.lower()}](#{title.lower().replace(' ', '-')})" for title in common]
+        lines += ["", f"Options in common: {', '.join(links)}."]
+    return lines
+
+
+def _option_rows(command: click.Command) -> list[str]:
+    return [_option_row(p) for p in command.params if isinstance(p, click.Option)]
 
 
 def _help_lines(command: click.Command) -> Iterator[str]:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation made from the declaration of the settings: the page ``docs/settings.md`` and the profiles of ``conf/``.
-
-Pure text; ``make docs`` writes it to files and a test holds the files to it.
-"""
+"""The profiles of ``conf/``, made from the declaration of the settings. Pure text."""
 
 from __future__ import annotations
 
@@ -84,32 +81,6 @@ def profile_toml(profile: Profile) -> str:
         if setting.name not in profile.values:
             lines += [*_comment(_sentence(setting)), f"#{setting.name} = {text_of(setting.default)}", ""]
     return "# SPDX-License-Identifier: Apache-2.0\n" + "\n".join(lines[:-1]) + "\n"
-
-
-def settings_markdown() -> str:
-    """The page ``docs/settings.md``."""
-    rows = [f"| `{s.name}` | `{text_of(s.default)}` | {s.accepts} | {s.description} |" for s in declared().values()]
-    return "\n".join([*_SETTINGS_INTRO, "| setting | default | takes | meaning |", "|---|---|---|---|", *rows, ""])
-
-
-_SETTINGS_INTRO: Final = (
-    "# Settings of the broker",
-    "",
-    "Made from the code by `make docs`; do not edit. Names are Pulsar's where Pulsar has the setting.",
-    "",
-    "A value comes from, in rising order of strength:",
-    "",
-    "1. the default below,",
-    "2. a TOML file: `pulsarish serve --config FILE` (see `conf/`),",
-    "3. the environment: `PULSARISH_` and the name in upper snake case, `PULSARISH_MAX_MESSAGE_SIZE=1048576`,",
-    "4. the command line: `--set maxMessageSize=1048576`; `--durability`, `--idle-stop`, `--log-level` and",
-    "   `--log-format` have options of their own.",
-    "",
-    "An unknown name or a value out of bounds stops the start with an error that names its source. Of variables in the",
-    "environment only those count as unknown settings that are spelled nearly like one: others may be somebody else's.",
-    "`pulsarish config show` prints every value and where it came from, without starting anything.",
-    "",
-)
 
 
 def _sentence(setting: Setting) -> str:
