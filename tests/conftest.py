@@ -135,10 +135,16 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Interrupts reach this process and those that it starts: a worker of the test runner ignores them."""
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Signals reach this process and its children as from a terminal.
+
+    Workers of the test runner ignore SIGINT, and everything that nohup started ignores SIGHUP: children inherit both.
+    """
+    usual = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGHUP)]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
-    signal.signal(signal.SIGINT, usual)
+    for number, handler in usual:
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
