@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from broker_core.server.admin import app, policies
-from broker_core.server.admin.routes import Route
+from broker_core.server.admin.requests import Route
 
 ODD: Final = (
     *("null", "true", "-1", "1.5", "1e400", "9223372036854775808", "-9223372036854775809", "9" * 5000),

@@ -12,7 +12,7 @@ from broker_core.base.steps import drained
 from broker_core.broker.policies.policy_values import quotas_under
 from broker_core.broker.stats import TopicStats, unused_topic_stats
 from broker_core.client import Client
-from broker_core.server.admin.partitioned_stats import merged_stats
+from broker_core.server.admin.statistics import merged_stats
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.testing.virtual_timers import VirtualTimers

@@ -15,8 +15,8 @@ import uvloop
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker_core.server.admin.answers import text_answer
-from broker_core.server.admin.guard import BODY_BYTES_MAX
 from broker_core.server.admin.http_endpoint import HttpEndpoint
+from broker_core.server.admin.middleware import BODY_BYTES_MAX
 from broker_core.testing.running_broker import RunningBroker
 
 IDLE_S = 1

@@ -12,38 +12,21 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp
 
-from broker_core.base.errors import PulsarishError
-from broker_core.server.admin import (
-    backlog,
-    brokers,
-    bundles,
-    delayed,
-    internal_info,
-    messages,
-    non_persistent,
-    policies,
-    subscriptions,
-    tenants,
-    topics,
-)
-from broker_core.server.admin.answers import RefusedError, refusal, status_of
-from broker_core.server.admin.durable_answers import DurableAnswers
-from broker_core.server.admin.guard import Guard, TooLargeError
-from broker_core.server.admin.refusal_log import RefusalLog
-from broker_core.server.admin.requests import when_loadable
-from broker_core.server.admin.routes import Route, statuses_of
-from broker_core.server.admin.turn_queue import OneATurn, TurnQueue
+from broker_core.server.admin import brokers, messages, non_persistent, policies, subscriptions, tenants, topics
+from broker_core.server.admin.answers import refusal
+from broker_core.server.admin.middleware import DurableAnswers, Guard, OneATurn, RefusalLog, TooLargeError
+from broker_core.server.admin.requests import Route
+from broker_core.server.admin.turn_queue import TurnQueue
 from broker_core.server.session import Node
 
 SECTIONS: Final = (
     ("Brokers and lookup", brokers.ROUTES),
     ("Clusters, tenants, namespaces", tenants.ROUTES),
-    ("Topics", [*topics.ROUTES, *internal_info.ROUTES]),
+    ("Topics", topics.ROUTES),
     ("Subscriptions", subscriptions.ROUTES),
     ("Messages", messages.ROUTES),
-    ("Backlogs", backlog.ROUTES),
-    ("Bundles", bundles.ROUTES),
-    ("Delayed messages (paths of our own)", delayed.ROUTES),
+    ("Bundles", tenants.BUNDLE_ROUTES),
+    ("Delayed messages (paths of our own)", messages.DELAYED_ROUTES),
     ("Topics that are not stored", non_persistent.ROUTES),
 )
 """All routes but those of policies, by the headings under which docs/admin.md lists them."""
@@ -55,11 +38,9 @@ _SHOWN_PATH_MAX: Final = 200
 def build_app(node: Node) -> ASGIApp:
     """The application that answers for ``node``."""
     app = Starlette(
-        routes=[*(when_loadable(route) for _, routes in SECTIONS for route in routes), *policies.ROUTES],
+        routes=[*(route for _, routes in SECTIONS for route in routes), *policies.ROUTES],
         exception_handlers={
             HTTPException: _on_http_error,
-            RefusedError: _on_refusal,
-            PulsarishError: _on_core_error,
             TooLargeError: _on_too_large,
             ClientDisconnect: _on_too_large,
             Exception: _on_bug,
@@ -88,14 +69,6 @@ def _methods(request: Request) -> list[str]:
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     found = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
     return sorted(set().union(*found))
-
-
-async def _on_refusal(request: Request, error: Exception) -> Response:
-    return refusal(error.status if isinstance(error, RefusedError) else 500, str(error))
-
-
-async def _on_core_error(request: Request, error: Exception) -> Response:
-    return refusal(status_of(error, statuses_of(request)) if isinstance(error, PulsarishError) else 500, str(error))
 
 
 async def _on_too_large(request: Request, error: Exception) -> Response:

@@ -5,24 +5,30 @@ from __future__ import annotations
 
 from typing import Final
 
-from starlette.requests import Request
+import msgspec
 from starlette.responses import Response
 
 from broker_core import __version__
-from broker_core.server.admin import dynamic_configuration
-from broker_core.server.admin.answers import BadRequestError, Outcome, json_answer, text_answer
+from broker_core.base.errors import NotAllowedError
+from broker_core.base.settings import Settings
+from broker_core.broker.policies.dynamic_settings import DYNAMIC
+from broker_core.server.admin.answers import BadRequestError, Outcome, RefusedError, text_answer
 from broker_core.server.admin.namespace_object import BUNDLE
-from broker_core.server.admin.requests import broker_id, existing_cluster, node_of, topic_name
-from broker_core.server.admin.routes import Route
+from broker_core.server.admin.requests import AdminRequest, Route
 
 _DAMAGES_MAX: Final = 100
 """Lines of a health answer; the log and the doctor have all of it."""
 
+_STORES: Final = (
+    *("zookeeperServers", "configurationStoreServers", "metadataStoreUrl", "configurationMetadataStoreUrl"),
+    "ledgersRootPath",
+)
 
-async def health(request: Request) -> Response:
+
+async def health(request: AdminRequest) -> object:
     """ok: the event loop runs, and the process would have ended if the disk had failed. If stored data is damaged the
     answer says which; its status stays 200, for starting the broker again would not help."""
-    damages = node_of(request).broker.damages
+    damages = request.node.broker.damages
     if not damages:
         return text_answer("ok")
     places = sum([each.places for each in damages[_DAMAGES_MAX:]])
@@ -30,35 +36,35 @@ async def health(request: Request) -> Response:
     return text_answer("\n".join(["damaged", *map(str, damages[:_DAMAGES_MAX]), *more]))
 
 
-async def ready(request: Request) -> Response:
+async def ready(request: AdminRequest) -> object:
     """ok: clients are served."""
     return text_answer("ok")
 
 
-async def list_brokers(request: Request) -> Response:
+async def list_brokers(request: AdminRequest) -> object:
     """Host and HTTP port of the one broker that there is."""
-    return json_answer([broker_id(request)])
+    return [request.broker_id]
 
 
-async def list_brokers_of_cluster(request: Request) -> Response:
+async def list_brokers_of_cluster(request: AdminRequest) -> object:
     """Host and HTTP port of the one broker of the cluster."""
-    existing_cluster(request)
-    return json_answer([broker_id(request)])
+    request.existing_cluster()
+    return [request.broker_id]
 
 
-async def leader_broker(request: Request) -> Response:
+async def leader_broker(request: AdminRequest) -> object:
     """The one broker that there is."""
-    return json_answer({"serviceUrl": node_of(request).http_url, "brokerId": broker_id(request)})
+    return {"serviceUrl": request.node.http_url, "brokerId": request.broker_id}
 
 
-async def version(request: Request) -> Response:
+async def version(request: AdminRequest) -> object:
     """The version of this broker, not one of Apache Pulsar's."""
     return text_answer(__version__)
 
 
-async def lookup_topic(request: Request) -> Response:
+async def lookup_topic(request: AdminRequest) -> object:
     """This broker, for every name in a namespace that exists. The empty TLS fields must be there for the C++ client."""
-    node, name = node_of(request), topic_name(request)
+    node, name = request.node, request.topic_name
     node.broker.namespaces.require(name.namespace_name)
     listener = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName")
     if listener:
@@ -66,14 +72,65 @@ async def lookup_topic(request: Request) -> Response:
     ready = Outcome()  # as LOOKUP waits
     node.broker.loader.when_ready(name, ready.on_done)
     await ready.done
-    return json_answer({"brokerUrl": node.service_url, "brokerUrlTls": "", "httpUrl": node.http_url, "httpUrlTls": ""})
+    return {"brokerUrl": node.service_url, "brokerUrlTls": "", "httpUrl": node.http_url, "httpUrlTls": ""}
 
 
-async def lookup_bundle(request: Request) -> Response:
+async def lookup_bundle(request: AdminRequest) -> object:
     """The range of hashes that the topic's bundle has: there is one bundle, of all."""
-    node_of(request).broker.namespaces.require(topic_name(request).namespace_name)
+    request.node.broker.namespaces.require(request.topic_name.namespace_name)
     return text_answer(BUNDLE)
 
+
+# -- settings, and changing those that may change while the broker runs (``broker.policies.dynamic_settings``)
+
+
+async def list_dynamic(request: AdminRequest) -> object:
+    """The names of the settings that may be changed while the broker runs."""
+    return DYNAMIC
+
+
+async def get_dynamic(request: AdminRequest) -> object:
+    """The settings that were changed while the broker runs, and their values."""
+    return request.broker.policies.dynamic
+
+
+async def get_runtime(request: AdminRequest) -> object:
+    """All settings as they are now, as text."""
+    settings = request.broker.policies.settings
+    return {each.encode_name: _text(getattr(settings, each.name)) for each in msgspec.structs.fields(Settings)}
+
+
+def _text(value: object) -> str:
+    """A value as it is written in a file of settings."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def set_dynamic(request: AdminRequest) -> object:
+    """Change a setting. It holds at once, and over restarts, until it is taken back."""
+    return await _changed(request, request.part("value"))
+
+
+async def remove_dynamic(request: AdminRequest) -> object:
+    """Take the change back: what the broker was started with holds again."""
+    return await _changed(request, None)
+
+
+async def _changed(request: AdminRequest, value: str | None) -> object:
+    name = request.part("name")
+    if name not in DYNAMIC:
+        raise RefusedError(412, f"{name[:80]!r} cannot be changed while the broker runs; set it where it is started")
+    await request.in_turns(request.broker.set_dynamic(name, value))
+    return Response(status_code=200)
+
+
+async def internal_configuration(request: AdminRequest) -> object:
+    """Where an Apache Pulsar keeps its metadata: empty, as nothing lies outside this broker."""
+    return dict.fromkeys(_STORES, "")
+
+
+_C = "/admin/v2/brokers/configuration"
 
 ROUTES = [
     Route("/admin/v2/brokers", list_brokers),
@@ -81,7 +138,12 @@ ROUTES = [
     Route("/admin/v2/brokers/ready", ready),
     Route("/admin/v2/brokers/leaderBroker", leader_broker),
     Route("/admin/v2/brokers/version", version),
-    *dynamic_configuration.ROUTES,
+    Route(_C, list_dynamic),
+    Route(f"{_C}/values", get_dynamic),
+    Route(f"{_C}/runtime", get_runtime),
+    Route(f"{_C}/{{name}}", remove_dynamic, methods=["DELETE"], statuses={NotAllowedError: 412}),
+    Route(f"{_C}/{{name}}/{{value:path}}", set_dynamic, methods=["POST"], statuses={NotAllowedError: 412}),
+    Route("/admin/v2/brokers/internal-configuration", internal_configuration),
     Route("/admin/v2/brokers/{cluster}", list_brokers_of_cluster),
     Route("/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", lookup_topic),
     Route("/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}/bundle", lookup_bundle),

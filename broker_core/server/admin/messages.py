@@ -13,24 +13,14 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.broker.stats import iso_time
 from broker_core.broker.topic import Topic
-from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, json_answer
-from broker_core.server.admin.requests import (
-    WORDS,
-    message_id,
-    number,
-    plain_subscription,
-    plain_topic,
-    query_number,
-    single_topic,
-)
-from broker_core.server.admin.routes import Route
+from broker_core.server.admin.answers import BadRequestError, MissingError, Outcome, RefusedError
+from broker_core.server.admin.requests import WORDS, AdminRequest, Route, message_id
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.entry import codec_of, read_metadata, split_entry, text_of
 from broker_core.wire.proto.pulsar_api_pb2 import CompressionType, MessageMetadata
@@ -41,58 +31,61 @@ _HEADER_CHARACTERS_MAX: Final = 8192
 _PLAIN_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest payload that is decompressed for an answer."""
 
+_STEP_MS_DEFAULT: Final = 60_000
+_STEPS_MAX: Final = 100_000
 
-async def peek(request: Request) -> Response:
+
+async def peek(request: AdminRequest) -> object:
     """The n-th entry, from 1 on, of the backlog of a subscription."""
-    topic, subscription = plain_subscription(request, "peeking")
-    place = number(request, "place")
+    topic, subscription = request.plain_subscription("peeking")
+    place = request.number("place")
     position = subscription.backlog.nth(place)
     if position is None:
         raise MissingError(f"the backlog of {subscription.name!r} has no message number {place}")
     return _message(topic, position)
 
 
-async def examine(request: Request) -> Response:
+async def examine(request: AdminRequest) -> object:
     """The n-th entry that is stored, `?messagePosition=` from 1 on, from `?initialPosition=` earliest or latest."""
-    topic = plain_topic(request, "examining messages")
+    topic = request.plain_topic("examining messages")
     origin = request.query_params.get("initialPosition", "latest")
     if origin not in WORDS:
         raise BadRequestError(f"initialPosition {origin[:80]!r} is not known; it is earliest or latest")
-    position = topic.messages.nth(query_number(request, "messagePosition", 1), from_end=origin == "latest")
+    position = topic.messages.nth(request.query_number("messagePosition", 1), from_end=origin == "latest")
     if position is None:
         raise RefusedError(412, f"{topic.name} has no messages to examine")
     return _message(topic, position)
 
 
-async def read_entry(request: Request) -> Response:
+async def read_entry(request: AdminRequest) -> object:
     """The entry of a ledger and entry id."""
-    topic = plain_topic(request, "reading an entry")
-    position = Position(number(request, "ledger"), number(request, "entry"))
+    topic = request.plain_topic("reading an entry")
+    position = Position(request.number("ledger"), request.number("entry"))
     if not topic.messages.holds(position):
         raise MissingError(f"{topic.name} has no message {position}")
     return _message(topic, position)
 
 
-async def message_id_at(request: Request) -> Response:
+async def message_id_at(request: AdminRequest) -> object:
     """The id of the first message published at or after the time in the path; after the last one if there is none."""
-    topic = plain_topic(request, "finding a message by time")
-    return json_answer(message_id(topic, topic.messages.at_time(number(request, "timestamp"))))
+    topic = request.plain_topic("finding a message by time")
+    return message_id(topic, topic.messages.at_time(request.number("timestamp")))
 
 
-async def message_id_by_index(request: Request) -> Response:
+async def message_id_by_index(request: AdminRequest) -> object:
     """The id of the entry that holds message number `?index=` of the topic, counted from 0 on."""
-    topic = plain_topic(request, "finding a message by index")
-    index = query_number(request, "index", -1)
+    topic = request.plain_topic("finding a message by index")
+    index = request.query_number("index", -1)
     position = topic.messages.of_index(index)
     if position is None:
         raise MissingError(f"{topic.name} has no message number {index}")
-    return json_answer(message_id(topic, position))
+    return message_id(topic, position)
 
 
-async def last_message_id(request: Request) -> Response:
+async def last_message_id(request: AdminRequest) -> object:
     """The id of the last message."""
-    topic = single_topic(request)
-    return json_answer(message_id(topic, topic.messages.last))
+    topic = request.single_topic()
+    return message_id(topic, topic.messages.last)
 
 
 def _message(topic: Topic, position: Position) -> Response:
@@ -193,6 +186,34 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
 }
 """Field of an entry's metadata -> name of its header, and how it is written there."""
 
+# -- delayed messages: Pulsar has neither, the paths are ours
+
+
+async def due_times(request: AdminRequest) -> object:
+    """How many delayed messages fall due when, of those that Shared and Key_Shared consumers made the broker read.
+
+    The start of each step of `?stepMillis=` to their number.
+    """
+    topic = request.plain_topic("asking for delayed messages")
+    text = request.query_params.get("stepMillis", str(_STEP_MS_DEFAULT))
+    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 12 and int(text) > 0):
+        raise BadRequestError(f"{text[:80]!r} is not a number of milliseconds above 0")
+    due = topic.delays.histogram(int(text))
+    if len(due) > _STEPS_MAX:
+        raise BadRequestError(f"{len(due)} steps are too many for one answer; choose a larger stepMillis")
+    return {"stepMillis": int(text), "due": due}
+
+
+async def cancel(request: AdminRequest) -> None:
+    """Take a delayed message back for one subscription, before it is delivered there."""
+    topic, subscription = request.plain_subscription("taking a message back")
+    position = Position(request.number("ledger"), request.number("entry"))
+    outcome = Outcome()
+    if not subscription.cancel(position, outcome.on_done):
+        raise MissingError(f"{topic.name} has no message {position} that {subscription.name!r} still waits for")
+    await outcome.done
+
+
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 ROUTES = [
@@ -202,4 +223,9 @@ ROUTES = [
     Route(f"{_T}/messageid/{{timestamp}}", message_id_at),
     Route(f"{_T}/getMessageIdByIndex", message_id_by_index),
     Route(f"{_T}/lastMessageId", last_message_id),
+]
+
+DELAYED_ROUTES = [
+    Route(f"{_T}/delayedMessages", due_times),
+    Route(f"{_T}/subscription/{{subscription}}/delayedMessages/{{ledger}}/{{entry}}", cancel, methods=["DELETE"]),
 ]

@@ -9,69 +9,55 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError
 from broker_core.base.names import PARTITION_MARK
 from broker_core.broker.non_persistent import NonPersistentTopic
 from broker_core.broker.non_persistent.stats import non_persistent_topic_stats, unused_non_persistent_stats
-from broker_core.server.admin.answers import BadRequestError, LongJsonAnswer, RefusedError, done, json_answer
-from broker_core.server.admin.partitioned_stats import merged_stats
-from broker_core.server.admin.requests import (
-    broker_id,
-    broker_of,
-    existing_topic,
-    in_turns,
-    node_of,
-    partitions_count,
-    subscription_name,
-    topic_name,
-)
-from broker_core.server.admin.routes import Route
+from broker_core.server.admin.answers import BadRequestError, LongJsonAnswer, RefusedError
+from broker_core.server.admin.requests import AdminRequest, Route
+from broker_core.server.admin.statistics import merged_stats
 
 
-def _used(request: Request) -> list[NonPersistentTopic]:
+def _used(request: AdminRequest) -> list[NonPersistentTopic]:
     """The topic in the path, or its partitions that have clients."""
-    broker = broker_of(request)
-    found = map(broker.non_persistent.get, broker.registry.names_of(existing_topic(request)))
+    broker = request.broker
+    found = map(broker.non_persistent.get, broker.registry.names_of(request.existing_topic()))
     return [topic for topic in found if topic is not None]
 
 
-async def list_subscriptions(request: Request) -> Response:
+async def list_subscriptions(request: AdminRequest) -> object:
     """The names of the subscriptions that have consumers now."""
-    return json_answer(sorted({name for topic in _used(request) for name in topic.subscriptions}))
+    return sorted({name for topic in _used(request) for name in topic.subscriptions})
 
 
-async def create_subscription(request: Request) -> Response:
+async def create_subscription(request: AdminRequest) -> None:
     """Refused: a subscription without consumers would miss everything."""
-    raise BadRequestError(f"{topic_name(request)} is not persistent: a subscription comes with its first consumer")
+    raise BadRequestError(f"{request.topic_name} is not persistent: a subscription comes with its first consumer")
 
 
-async def delete_subscription(request: Request) -> Response:
+async def delete_subscription(request: AdminRequest) -> None:
     """End a subscription: its consumers are disconnected, and it is there again when they come back."""
-    name = subscription_name(request)
+    name = request.subscription_name
     found = [topic.subscriptions[name] for topic in _used(request) if name in topic.subscriptions]
     if not found:
-        raise SubscriptionNotFoundError(f"subscription {name!r} of {topic_name(request)} does not exist")
+        raise SubscriptionNotFoundError(f"subscription {name!r} of {request.topic_name} does not exist")
     for subscription in found:
         subscription.disconnect_all()
-    return done()
 
 
-async def get_internal_stats(request: Request) -> Response:
+async def get_internal_stats(request: AdminRequest) -> object:
     """Internal statistics under the names of stored topics: entries are counted, and no ledger holds them."""
-    found = broker_of(request).non_persistent.get(existing_topic(request))
+    found = request.broker.non_persistent.get(request.existing_topic())
     if found is None:
-        raise RefusedError(404, f"{topic_name(request)} is partitioned; ask for one of its partitions")
-    return json_answer(_internal_stats(found))
+        raise RefusedError(404, f"{request.topic_name} is partitioned; ask for one of its partitions")
+    return _internal_stats(found)
 
 
-async def get_partitioned_internal_stats(request: Request) -> Response:
+async def get_partitioned_internal_stats(request: AdminRequest) -> object:
     """The internal statistics of every partition that has clients."""
-    count = partitions_count(request)
+    count = request.partitions_count()
     parts = {str(topic.name): _internal_stats(topic) for topic in _used(request)}
-    return json_answer({"metadata": {"partitions": count, "deleted": False}, "partitions": parts})
+    return {"metadata": {"partitions": count, "deleted": False}, "partitions": parts}
 
 
 def _internal_stats(topic: NonPersistentTopic) -> dict[str, Any]:
@@ -80,26 +66,26 @@ def _internal_stats(topic: NonPersistentTopic) -> dict[str, Any]:
     return {"entriesAddedCounter": topic.entries_added, **dict.fromkeys(nothing, 0), "cursors": cursors}
 
 
-async def get_partitioned_stats(request: Request) -> Response:
+async def get_partitioned_stats(request: AdminRequest) -> object:
     """Statistics of all partitions added up; `?perPartition=false` leaves out those of each."""
-    name = existing_topic(request)
-    unused = unused_non_persistent_stats(node_of(request).clock)
-    parts = {f"{name}{PARTITION_MARK}{index}": unused for index in range(partitions_count(request))}
+    name = request.existing_topic()
+    unused = unused_non_persistent_stats(request.node.clock)
+    parts = {f"{name}{PARTITION_MARK}{index}": unused for index in range(request.partitions_count())}
     parts |= {str(topic.name): non_persistent_topic_stats(topic) for topic in _used(request)}
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
-    merged = merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts)
-    return LongJsonAnswer(*await in_turns(request, merged), under="partitions")
+    merged = merged_stats(parts, owner=request.broker_id, keep_parts=keep_parts)
+    return LongJsonAnswer(*await request.in_turns(merged), under="partitions")
 
 
-async def truncate(request: Request) -> Response:
+async def truncate(request: AdminRequest) -> None:
     """Refused: nothing is stored."""
-    raise RefusedError(412, f"{topic_name(request)} is not persistent: there is nothing to truncate")
+    raise RefusedError(412, f"{request.topic_name} is not persistent: there is nothing to truncate")
 
 
-async def refuse(request: Request) -> Response:
+async def refuse(request: AdminRequest) -> None:
     """Refused: nothing is stored."""
     raise NotAllowedError(
-        f"{existing_topic(request)} is not persistent: this needs messages that are stored; use persistent://"
+        f"{request.existing_topic()} is not persistent: this needs messages that are stored; use persistent://"
     )
 
 

@@ -11,12 +11,11 @@ that this broker would not act on have no path; what means nothing to a topic th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from broker_core.base.errors import NotAllowedError
@@ -33,10 +32,9 @@ from broker_core.broker.policies.policy_values import (
     Retention,
     retention_of,
 )
-from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, done, json_answer
+from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, json_answer
 from broker_core.server.admin.bodies import decoded
-from broker_core.server.admin.requests import broker_of, existing_topic, flag, in_turns, namespace_name, topic_name
-from broker_core.server.admin.routes import Handler, Route
+from broker_core.server.admin.requests import AdminRequest, Handler, Route
 
 _UNSET: Final = object()
 
@@ -177,7 +175,7 @@ POLICIES: Final = (
 class _Level:
     """Where policies are read and written: the namespace or the topic in the path of one request."""
 
-    request: Request
+    request: AdminRequest
 
     @property
     def of_topic(self) -> bool:
@@ -189,40 +187,38 @@ class _Level:
 
     def read(self) -> Policies:
         """The policies; 404 if there is no such namespace or topic, 412 for a partition."""
-        broker = broker_of(self.request)
+        policies = self.request.broker.policies
         if self.of_topic:
-            return broker.policies.of_topic(_whole_topic(self.request))
-        broker.namespaces.require(namespace_name(self.request))
-        return broker.policies.of_namespace(namespace_name(self.request))
+            return policies.of_topic(_whole_topic(self.request))
+        return policies.of_namespace(self.request.existing_namespace())
 
-    async def change(self, **fields: object) -> Response:
+    async def change(self, **fields: object) -> None:
         """Set these fields; NotAllowedError if they contradict something."""
-        broker = broker_of(self.request)
+        broker = self.request.broker
         policies = msgspec.structs.replace(self.read(), **fields)
         if self.of_topic:
-            applying = broker.set_topic_policies(existing_topic(self.request), policies)
+            applying = broker.set_topic_policies(self.request.existing_topic(), policies)
         else:
-            applying = broker.set_namespace_policies(namespace_name(self.request), policies)
-        await in_turns(self.request, applying)
-        return done()
+            applying = broker.set_namespace_policies(self.request.namespace_name, policies)
+        await self.request.in_turns(applying)
 
     def settings(self) -> Settings:
         """The settings in force for the topic in the path."""
-        return broker_of(self.request).policies.settings_of(existing_topic(self.request))
+        return self.request.broker.policies.settings_of(self.request.existing_topic())
 
 
-def _whole_topic(request: Request) -> TopicName:
+def _whole_topic(request: AdminRequest) -> TopicName:
     """The topic in the path, which must not be a partition: as in Pulsar these have no policies of their own."""
-    name = topic_name(request)
+    name = request.topic_name
     if name.partition_index >= 0:
         raise RefusedError(412, f"{name} is a partition; policies are set for {name.base}")
-    return existing_topic(request)
+    return request.existing_topic()
 
 
-def _check_stored(request: Request, unstored: bool = False) -> None:
+def _check_stored(request: AdminRequest, unstored: bool = False) -> None:
     """405 for a topic that is not stored, unless the policy holds for those too."""
-    if "topic" in request.path_params and not topic_name(request).persistent and not unstored:
-        raise RefusedError(405, f"{topic_name(request)} is not persistent: the policy would not mean anything")
+    if "topic" in request.path_params and not request.topic_name.persistent and not unstored:
+        raise RefusedError(405, f"{request.topic_name} is not persistent: the policy would not mean anything")
 
 
 def _value(content: bytes, policy: PolicyPath, name: str) -> object:
@@ -263,30 +259,31 @@ def _answer(value: object) -> Response:
     return Response(status_code=200, media_type="application/json") if value is None else json_answer(value)
 
 
-def _handlers(policy: PolicyPath) -> dict[str, Callable[[Request], Awaitable[Response]]]:
-    async def get(request: Request) -> Response:
+def _handlers(policy: PolicyPath) -> dict[str, Handler]:
+    async def get(request: AdminRequest) -> object:
         level = _Level(request)
         value = getattr(level.read(), policy.field)
-        if value is None and policy.applied is not None and level.of_topic and flag(request, "applied"):
+        if value is None and policy.applied is not None and level.of_topic and request.flag("applied"):
             value = policy.applied(level.settings())
         if value is None and policy.no_content and level.of_topic:
-            return done()
+            return None
         return _answer(policy.unset if value is None and policy.unset is not _UNSET else value)
 
-    async def post(request: Request) -> Response:
+    async def post(request: AdminRequest) -> None:
         level = _Level(request)
         level.read()
         content = (await request.body()).strip()
         if content in (b"", b"null"):
-            if level.letter in policy.null_removes:
-                return await delete(request)
-            raise BadRequestError("the request has no body; remove a policy with DELETE")
+            if level.letter not in policy.null_removes:
+                raise BadRequestError("the request has no body; remove a policy with DELETE")
+            await delete(request)
+            return
         _check_stored(request, policy.unstored)
         name = policy.topic if level.of_topic else policy.namespace
-        return await level.change(**{policy.field: _value(content, policy, name)})
+        await level.change(**{policy.field: _value(content, policy, name)})
 
-    async def delete(request: Request) -> Response:
-        return await _Level(request).change(**{policy.field: None})
+    async def delete(request: AdminRequest) -> None:
+        await _Level(request).change(**{policy.field: None})
 
     return {"GET": get, "POST": post, "DELETE": delete}
 
@@ -294,29 +291,30 @@ def _handlers(policy: PolicyPath) -> dict[str, Callable[[Request], Awaitable[Res
 # -- requests of their own kind
 
 
-async def get_topic_ttl(request: Request) -> Response:
+async def get_topic_ttl(request: AdminRequest) -> object:
     level = _Level(request)
     value = level.read().message_ttl_in_seconds
-    if value is None and flag(request, "applied"):
+    if value is None and request.flag("applied"):
         value = level.settings().ttl_duration_default_in_seconds
     return _answer(value)
 
 
-async def set_topic_ttl(request: Request) -> Response:
+async def set_topic_ttl(request: AdminRequest) -> None:
     """The seconds are in the query; without them the policy is removed, as in Pulsar."""
     text = request.query_params.get("messageTTL")
     if text is None:
-        return await remove_topic_ttl(request)
+        await remove_topic_ttl(request)
+        return
     _Level(request).read()
     _check_stored(request)
     if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _DIGITS_MAX):
         raise BadRequestError(f"{text[:80]!r} is not a number of seconds")
     _check_count(int(text), "messageTTL")
-    return await _Level(request).change(message_ttl_in_seconds=int(text))
+    await _Level(request).change(message_ttl_in_seconds=int(text))
 
 
-async def remove_topic_ttl(request: Request) -> Response:
-    return await _Level(request).change(message_ttl_in_seconds=None)
+async def remove_topic_ttl(request: AdminRequest) -> None:
+    await _Level(request).change(message_ttl_in_seconds=None)
 
 
 class _QuotaBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -328,13 +326,13 @@ class _QuotaBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     limit_time: int | None = None
 
 
-async def get_quotas(request: Request) -> Response:
-    level, policies = _Level(request), broker_of(request).policies
+async def get_quotas(request: AdminRequest) -> object:
+    level, policies = _Level(request), request.broker.policies
     quotas = level.read().backlog_quota_map or {}
-    if not quotas and level.of_topic and flag(request, "applied"):
-        applied = policies.quotas_of(existing_topic(request))
+    if not quotas and level.of_topic and request.flag("applied"):
+        applied = policies.quotas_of(request.existing_topic())
         quotas = {"destination_storage": applied.size, "message_age": applied.age}
-    return json_answer({kind: quota_answer(quota) for kind, quota in quotas.items()})
+    return {kind: quota_answer(quota) for kind, quota in quotas.items()}
 
 
 def quota_answer(quota: BacklogQuota) -> dict[str, object]:
@@ -343,7 +341,7 @@ def quota_answer(quota: BacklogQuota) -> dict[str, object]:
     return {"limit": size, "limitSize": size, "limitTime": quota.limit_s, "policy": quota.policy}
 
 
-async def set_quota(request: Request) -> Response:
+async def set_quota(request: AdminRequest) -> None:
     """Set one of the two quotas. A limit that is left out is none; a quota without any limit is refused."""
     level, kind = _Level(request), _quota_kind(request)
     level.read()
@@ -351,13 +349,13 @@ async def set_quota(request: Request) -> Response:
     quota = _quota(await request.body())
     quotas = dict(level.read().backlog_quota_map or {})  # read again, because they may have changed while the body came
     quotas[kind] = quota  # type: ignore[index] # _quota_kind knows the two
-    return await level.change(backlog_quota_map=quotas)
+    await level.change(backlog_quota_map=quotas)
 
 
-async def remove_quota(request: Request) -> Response:
+async def remove_quota(request: AdminRequest) -> None:
     level, kind = _Level(request), _quota_kind(request)
     quotas = {name: quota for name, quota in (level.read().backlog_quota_map or {}).items() if name != kind}
-    return await level.change(backlog_quota_map=quotas or None)
+    await level.change(backlog_quota_map=quotas or None)
 
 
 def _quota(content: bytes) -> BacklogQuota:
@@ -373,17 +371,16 @@ def _quota(content: bytes) -> BacklogQuota:
         raise BadRequestError(f"the backlog quota cannot be read: {error}") from error
 
 
-def _quota_kind(request: Request) -> str:
+def _quota_kind(request: AdminRequest) -> str:
     kind = request.query_params.get("backlogQuotaType", "destination_storage")
     if kind not in ("destination_storage", "message_age"):
         raise MissingError(f"there is no backlog quota of type {kind[:80]!r}; it is destination_storage or message_age")
     return kind
 
 
-async def remove_all(request: Request) -> Response:
+async def remove_all(request: AdminRequest) -> None:
     """Remove everything that is set for a topic: what its namespace or the broker says holds again."""
-    await in_turns(request, broker_of(request).set_topic_policies(existing_topic(request), NO_POLICIES))
-    return done()
+    await request.in_turns(request.broker.set_topic_policies(request.existing_topic(), NO_POLICIES))
 
 
 _N = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -393,7 +390,7 @@ _NON_PERSISTENT = "/admin/v2/non-persistent/{tenant}/{namespace}/{topic}"
 
 def _route(path: str, handler: Handler, method: str = "GET") -> Route:
     """A policy that contradicts another one, or the broker, is answered with 412."""
-    return Route(path, handler, methods=[method], statuses={NotAllowedError: 412})
+    return Route(path, handler, methods=[method], statuses={NotAllowedError: 412}, loads=False)
 
 
 def _routes() -> list[Route]:

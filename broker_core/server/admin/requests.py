@@ -1,31 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading what an HTTP request asks: names out of the path, JSON out of the body, flags out of the query.
+"""``AdminRequest``: an HTTP request to the admin REST, and how its path, query and body are read. ``Route``: a path
+with the handler that answers it.
 
-Every failure is a BadRequestError or the name's own error, never anything else: a request is not trusted.
+A part that cannot be read is a BadRequestError or the name's own error, never anything else: a request is not trusted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
+from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker_core.base.errors import SubscriptionNotFoundError, TopicNotFoundError
+from broker_core.base.errors import PulsarishError, SubscriptionNotFoundError, TopicNotFoundError
 from broker_core.base.names import NamespaceName, TopicName, check_subscription_name
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.broker.broker import Broker
-from broker_core.broker.directory.topic_registry import TopicRegistry
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
-from broker_core.server.admin.answers import BadRequestError, MissingError, Outcome, RefusedError, all_done
+from broker_core.server.admin.answers import (
+    BadRequestError,
+    MissingError,
+    Outcome,
+    RefusedError,
+    all_done,
+    json_answer,
+    refusal,
+    status_of,
+)
 from broker_core.server.admin.bodies import decoded
-from broker_core.server.admin.routes import Handler, Route
 from broker_core.server.admin.turn_queue import TurnQueue
 from broker_core.server.session import Node
 
@@ -43,6 +53,10 @@ _SHOWN_MAX: Final = 80
 """Characters of a part of a path that an error repeats."""
 
 _BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
+
+_NON_PERSISTENT: Final = "/admin/v2/non-persistent/"
+
+WORDS: Final = {"earliest": POSITION_EARLIEST, "latest": POSITION_LATEST}
 
 
 class MessageIdBody(msgspec.Struct, frozen=True, rename="camel"):
@@ -65,116 +79,242 @@ def message_id(topic: Topic, position: Position) -> dict[str, int]:
     return {**ids, "batchIndex": -1, "batchSize": 0}
 
 
-_NON_PERSISTENT = "/admin/v2/non-persistent/"
+class AdminRequest(Request):
+    """One request, as handlers read it. It has 32 methods: one for each thing that several paths, queries or bodies
+    have in common."""
 
-WORDS = {"earliest": POSITION_EARLIEST, "latest": POSITION_LATEST}
+    # -- the broker that serves it
 
+    @property
+    def node(self) -> Node:
+        node: Node = self.app.state.node
+        return node
 
-def when_loadable(route: Route) -> Route:
-    """``route``, whose handler is called once the topic in the path, with all its partitions, can be loaded: a topic
-    is recovered from a crash on another thread, and written to its end after it was unloaded."""
-    handler: Handler = route.endpoint
+    @property
+    def broker(self) -> Broker:
+        return self.node.broker
 
-    async def loadable_first(request: Request) -> Response:
-        if "topic" in request.path_params:
-            await _loadable(request, registry_of(request).names_of(topic_name(request)))
-        return await handler(request)
+    @property
+    def cluster(self) -> str:
+        """The name of the one cluster."""
+        return self.node.settings.cluster_name
 
-    return Route(route.path, loadable_first, methods=sorted(route.methods or ()), statuses=route.statuses)
+    @property
+    def broker_id(self) -> str:
+        """Host and HTTP port of this broker, by which Pulsar's brokers name each other."""
+        return urlsplit(self.node.http_url).netloc
 
+    # -- turns
 
-async def _loadable(request: Request, names: Iterable[TopicName]) -> None:
-    """Wait until all these topics can be loaded; the ServerError that says why one of them cannot."""
-    outcomes: list[Outcome] = []
+    async def in_turns(self, steps: Generator[None, None, T]) -> T:
+        """The result of ``steps``, between which other requests are served."""
+        return await self._turns.in_turns(steps)
 
-    def begin() -> Generator[None, None, None]:
-        for name in names:
-            outcomes.append(Outcome())
-            node_of(request).broker.loader.when_loadable(name, outcomes[-1].on_done)
-            yield
+    @property
+    def _turns(self) -> TurnQueue:
+        turns: TurnQueue = self.app.state.turns
+        return turns
 
-    await in_turns(request, begin())
-    await all_done(outcomes)
+    # -- path
 
+    def part(self, name: str) -> str:
+        """One decoded part of the path; a plus sign is a plus sign."""
+        return _decoded(self.path_params[name])
 
-async def used_topics_of_namespace(request: Request) -> AsyncIterator[Topic]:
-    """``used_in_turns`` of all topics of the namespace in the path."""
-    names = await in_turns(request, registry_of(request).topics_in_steps(namespace_name(request)))
-    async for topic in used_in_turns(request, map(TopicName.parse, names)):
-        yield topic
+    def _name_part(self, name: str) -> str:
+        """A part of the path that is the name of a topic or subscription, in which a plus sign is a blank.
 
+        Pulsar's admin clients write a blank so, and a plus sign as %2B. Apache Pulsar reads it so too, but for
+        subscriptions in the path of a namespace, where its own client then names another one than was meant.
+        """
+        return _decoded(self.path_params[name].replace("+", " "))
 
-async def used_in_turns(request: Request, names: Iterator[TopicName]) -> AsyncIterator[Topic]:
-    """The topics of ``names`` that were ever used, loaded one by one; other requests have their turn in between.
+    def number(self, name: str) -> int:
+        """A part of the path that is a number of up to 63 bits, not negative."""
+        text = self.part(name)
+        if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= _NUMBER_MAX):
+            raise BadRequestError(f"{text[:80]!r} in the path is not a number")
+        return int(text)
 
-    A caller that asks for the next topic must be done with this one, which may be unloaded meanwhile.
-    """
-    async for some in _a_few_at_a_time(request, names):
-        for topic in [topic for name in some for topic in broker_of(request).loader.used_topics(name)]:
+    @property
+    def position(self) -> Position:
+        """The ledger and the entry in the path."""
+        return Position(self.number("ledger"), self.number("entry"))
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether the path is of topics that are stored."""
+        return not str(self.scope["path"]).startswith(_NON_PERSISTENT)
+
+    @property
+    def namespace_name(self) -> NamespaceName:
+        """The namespace in the path."""
+        return NamespaceName.parse(f"{self.part('tenant')}/{self.part('namespace')}")
+
+    def existing_namespace(self) -> NamespaceName:
+        """The namespace in the path; an error if it does not exist."""
+        self.broker.namespaces.require(self.namespace_name)
+        return self.namespace_name
+
+    def existing_cluster(self) -> str:
+        """The cluster in the path, of which there is one."""
+        cluster = self.part("cluster")
+        if cluster != self.cluster:
+            raise MissingError(f"cluster {cluster[:80]!r} does not exist; this broker is the cluster {self.cluster!r}")
+        return cluster
+
+    # -- topic in the path
+
+    @property
+    def topic_name(self) -> TopicName:
+        """The topic in the path, which also names its domain."""
+        domain = "persistent" if self.is_persistent else "non-persistent"
+        return TopicName.parse(f"{domain}://{self.namespace_name}/{self._name_part('topic')}")
+
+    def existing_topic(self) -> TopicName:
+        """The topic in the path, which may be partitioned; TopicNotFoundError if it, or its namespace, is missing."""
+        name = self.topic_name
+        self.broker.namespaces.require(name.namespace_name)
+        if not self.broker.registry.exists(name):
+            raise TopicNotFoundError(f"topic {name} does not exist", hint="create it first")
+        return name
+
+    def plain_topic(self, what: str) -> Topic:
+        """The topic in the path, loaded; a refusal (405) if it is partitioned, for ``what`` needs one log."""
+        name = self.existing_topic()
+        if self.broker.partitions_of(name):
+            raise RefusedError(
+                405, f"{what} is not possible on the partitioned topic {name}; name one of its partitions"
+            )
+        return self.broker.topic(name)
+
+    def single_topic(self) -> Topic:
+        """The topic in the path, loaded; as in Pulsar a partitioned one is not found here, only its partitions are."""
+        name = self.existing_topic()
+        if self.broker.partitions_of(name):
+            raise TopicNotFoundError(
+                f"{name} is partitioned", hint="ask for one of its partitions, or for partitioned-stats"
+            )
+        return self.broker.topic(name)
+
+    def partitions_count(self) -> int:
+        """How many partitions the topic in the path has; TopicNotFoundError if it is not partitioned."""
+        name = self.existing_topic()
+        count = self.broker.partitions_of(name)
+        if not count:
+            raise TopicNotFoundError(f"{name} is not a partitioned topic")
+        return count
+
+    # -- subscription in the path
+
+    @property
+    def subscription_name(self) -> str:
+        """The subscription in the path of a topic, where it is encoded twice: Apache Pulsar decodes it twice, the
+        second time with a plus sign as a blank, and its admin clients count on that."""
+        once = self.part("subscription")
+        if _BAD_ESCAPE.search(once):
+            twice = quote(quote(once[:_SHOWN_MAX], safe=""), safe="")
+            raise BadRequestError(
+                f"{once[:_SHOWN_MAX]!r} in the path has a % that is encoded once only; in the path of a topic the name "
+                f"of a subscription is encoded twice: {twice}"
+            )
+        return check_subscription_name(_decoded(once.replace("+", " ")))
+
+    @property
+    def subscription_of_namespace(self) -> str:
+        """The subscription in the path of a namespace, where it is encoded once."""
+        return check_subscription_name(self._name_part("subscription"))
+
+    def plain_subscription(self, what: str) -> tuple[Topic, Subscription]:
+        """The subscription in the path with its topic, which must not be partitioned, as for ``plain_topic``."""
+        topic = self.plain_topic(what)
+        subscription = topic.subscriptions.get(self.subscription_name)
+        if subscription is None:
+            raise self.missing_subscription()
+        return topic, subscription
+
+    def missing_subscription(self) -> SubscriptionNotFoundError:
+        """The error if the topic in the path exists, and its subscription does not."""
+        name, topic = self.subscription_name, self.existing_topic()
+        return SubscriptionNotFoundError(f"subscription {name!r} of {topic} does not exist")
+
+    # -- many topics, a few in a turn
+
+    async def used_topics_of_namespace(self) -> AsyncIterator[Topic]:
+        """``used_in_turns`` of all topics of the namespace in the path."""
+        names = await self.in_turns(self.broker.registry.topics_in_steps(self.namespace_name))
+        async for topic in self.used_in_turns(map(TopicName.parse, names)):
             yield topic
 
-
-async def used_topics(request: Request) -> AsyncIterator[Topic]:
-    """``used_in_turns`` of the topic in the path; of a partitioned one of its partitions: none is made."""
-    async for topic in used_in_turns(request, registry_of(request).names_of(existing_topic(request))):
-        yield topic
-
-
-async def all_topics(request: Request) -> AsyncIterator[Topic]:
-    """As ``used_topics``, but all partitions, which are made where they do not exist.
-
-    For changes that must also hold on partitions that are first used later. Apache Pulsar makes all partitions of a
-    topic with its first subscription, here as by the protocol (4.2.4), and most of them when it is created.
-    """
-    broker = broker_of(request)
-    async for some in _a_few_at_a_time(request, broker.registry.names_of(existing_topic(request))):
-        for topic in [broker.topic(name) for name in some]:
+    async def used_topics(self) -> AsyncIterator[Topic]:
+        """``used_in_turns`` of the topic in the path; of a partitioned one of its partitions: none is made."""
+        async for topic in self.used_in_turns(self.broker.registry.names_of(self.existing_topic())):
             yield topic
 
+    async def used_in_turns(self, names: Iterator[TopicName]) -> AsyncIterator[Topic]:
+        """The topics of ``names`` that were ever used, loaded one by one; other requests have their turn in between.
 
-async def _a_few_at_a_time(request: Request, names: Iterator[TopicName]) -> AsyncIterator[list[TopicName]]:
-    """Some of ``names`` at a time, which can be loaded; other requests have their turn in between."""
-    queue: TurnQueue = request.app.state.turns
-    while some := list(islice(names, _TOPICS_A_TURN)):
-        await _loadable(request, some)
-        yield some
-        await queue.turn()
+        A caller that asks for the next topic must be done with this one, which may be unloaded meanwhile.
+        """
+        async for some in self._a_few_at_a_time(names):
+            for topic in [topic for name in some for topic in self.broker.loader.used_topics(name)]:
+                yield topic
 
+    async def all_topics(self) -> AsyncIterator[Topic]:
+        """As ``used_topics``, but all partitions, which are made where they do not exist.
 
-async def in_turns(request: Request, steps: Generator[None, None, T]) -> T:
-    """The result of ``steps``, between which other requests are served."""
-    queue: TurnQueue = request.app.state.turns
-    return await queue.in_turns(steps)
+        For changes that must also hold on partitions that are first used later. Apache Pulsar makes all partitions of
+        a topic with its first subscription, here as by the protocol (4.2.4), and most of them when it is created.
+        """
+        async for some in self._a_few_at_a_time(self.broker.registry.names_of(self.existing_topic())):
+            for topic in [self.broker.topic(name) for name in some]:
+                yield topic
 
+    async def _a_few_at_a_time(self, names: Iterator[TopicName]) -> AsyncIterator[list[TopicName]]:
+        """Some of ``names`` at a time, which can be loaded; other requests have their turn in between."""
+        while some := list(islice(names, _TOPICS_A_TURN)):
+            await self.loadable(some)
+            yield some
+            await self._turns.turn()
 
-def node_of(request: Request) -> Node:
-    """The node that serves the request."""
-    node: Node = request.app.state.node
-    return node
+    async def loadable(self, names: Iterable[TopicName]) -> None:
+        """Wait until all these topics can be loaded: a topic is recovered from a crash on another thread, and written
+        to its end after it was unloaded. The ServerError says why one of them cannot."""
+        outcomes: list[Outcome] = []
 
+        def begin() -> Generator[None, None, None]:
+            for name in names:
+                outcomes.append(Outcome())
+                self.broker.loader.when_loadable(name, outcomes[-1].on_done)
+                yield
 
-def broker_of(request: Request) -> Broker:
-    """The broker that serves the request."""
-    return node_of(request).broker
+        await self.in_turns(begin())
+        await all_done(outcomes)
 
+    # -- query and body
 
-def registry_of(request: Request) -> TopicRegistry:
-    """Which topics the broker has."""
-    return node_of(request).broker.registry
+    def query_number(self, name: str, absent: int) -> int:
+        """A query parameter that is a number; ``absent`` if it is not given."""
+        text = self.query_params.get(name)
+        if text is None:
+            return absent
+        if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _DIGITS_MAX):
+            raise BadRequestError(f"{text[:80]!r} is no number for {name}")
+        return int(text)
 
+    def flag(self, name: str) -> bool:
+        """A query parameter that is true or absent."""
+        return self.query_params.get(name, "false").lower() == "true"
 
-def part(request: Request, name: str) -> str:
-    """One decoded part of the path; a plus sign is a plus sign."""
-    return _decoded(request.path_params[name])
-
-
-def _name_part(request: Request, name: str) -> str:
-    """A part of the path that is the name of a topic or subscription, in which a plus sign is a blank.
-
-    Pulsar's admin clients write a blank so, and a plus sign as %2B. Apache Pulsar reads it so too, but for
-    subscriptions in the path of a namespace, where its own client then names another one than the one that was meant.
-    """
-    return _decoded(request.path_params[name].replace("+", " "))
+    async def body_as(self, kind: Any, empty: Any = None) -> Any:
+        """The JSON body as ``kind``, which may be a union; ``empty`` if there is none."""
+        content = await self.body()
+        if not content.strip():
+            return empty
+        try:
+            return decoded(content, kind)
+        except msgspec.DecodeError as error:
+            raise BadRequestError(f"the request body cannot be read: {error}") from error
 
 
 def _decoded(text: str) -> str:
@@ -187,130 +327,42 @@ def _decoded(text: str) -> str:
         raise BadRequestError(f"{text[:_SHOWN_MAX]!r} in the path is not UTF-8 text") from None
 
 
-def namespace_name(request: Request) -> NamespaceName:
-    """The namespace in the path."""
-    return NamespaceName.parse(f"{part(request, 'tenant')}/{part(request, 'namespace')}")
+Handler: TypeAlias = Callable[[AdminRequest], Awaitable[object]]
+"""The answer to a request: a Response, None for 204 without a body, or a value that is sent as JSON."""
+
+_NO_STATUSES: Final[Mapping[type[PulsarishError], int]] = MappingProxyType({})
 
 
-def topic_name(request: Request) -> TopicName:
-    """The topic in the path, which also names its domain."""
-    domain = "non-persistent" if request.scope["path"].startswith(_NON_PERSISTENT) else "persistent"
-    return TopicName.parse(f"{domain}://{namespace_name(request)}/{_name_part(request, 'topic')}")
+class Route(routing.Route):
+    """A path with its handler, called once the topic in the path, with all its partitions, can be loaded.
 
+    ``statuses``: of errors that the broker raises meanwhile. Pulsar answers the same kind of error with different
+    statuses on different paths; all other errors have the usual status of their kind (``answers``).
+    ``loads``: False where the topic itself is not needed, so that nobody waits until it can be loaded.
+    """
 
-def existing_topic(request: Request) -> TopicName:
-    """The topic in the path, which may be partitioned; TopicNotFoundError if it, or its namespace, does not exist."""
-    broker, name = broker_of(request), topic_name(request)
-    broker.namespaces.require(name.namespace_name)
-    if not broker.registry.exists(name):
-        raise TopicNotFoundError(f"topic {name} does not exist", hint="create it first")
-    return name
+    def __init__(
+        self,
+        path: str,
+        handler: Handler,
+        *,
+        methods: Sequence[str] | None = None,
+        statuses: Mapping[type[PulsarishError], int] = _NO_STATUSES,
+        loads: bool = True,
+    ) -> None:
+        async def respond(http: Request) -> Response:
+            request = AdminRequest(http.scope, http.receive)
+            try:
+                if loads and "topic" in request.path_params:
+                    await request.loadable(request.broker.registry.names_of(request.topic_name))
+                answer = await handler(request)
+            except RefusedError as error:
+                return refusal(error.status, str(error))
+            except PulsarishError as error:
+                return refusal(status_of(error, statuses), str(error))
+            if isinstance(answer, Response):
+                return answer
+            return Response(status_code=204) if answer is None else json_answer(answer)
 
-
-def plain_topic(request: Request, what: str) -> Topic:
-    """The topic in the path, loaded; a refusal (405) if it is partitioned, for ``what`` needs one log."""
-    broker, name = broker_of(request), existing_topic(request)
-    if broker.partitions_of(name):
-        raise RefusedError(405, f"{what} is not possible on the partitioned topic {name}; name one of its partitions")
-    return broker.topic(name)
-
-
-def plain_subscription(request: Request, what: str) -> tuple[Topic, Subscription]:
-    """The subscription in the path with its topic, which must not be partitioned, as for ``plain_topic``."""
-    topic = plain_topic(request, what)
-    subscription = topic.subscriptions.get(subscription_name(request))
-    if subscription is None:
-        raise missing_subscription(request)
-    return topic, subscription
-
-
-def missing_subscription(request: Request) -> SubscriptionNotFoundError:
-    """The error if the topic in the path exists, and its subscription does not."""
-    name, topic = subscription_name(request), existing_topic(request)
-    return SubscriptionNotFoundError(f"subscription {name!r} of {topic} does not exist")
-
-
-def single_topic(request: Request) -> Topic:
-    """The topic in the path, loaded; as in Pulsar a partitioned one is not found here, only its partitions are."""
-    broker, name = broker_of(request), existing_topic(request)
-    if broker.partitions_of(name):
-        raise TopicNotFoundError(
-            f"{name} is partitioned", hint="ask for one of its partitions, or for partitioned-stats"
-        )
-    return broker.topic(name)
-
-
-def partitions_count(request: Request) -> int:
-    """How many partitions the topic in the path has; TopicNotFoundError if it is not partitioned."""
-    name = existing_topic(request)
-    count = broker_of(request).partitions_of(name)
-    if not count:
-        raise TopicNotFoundError(f"{name} is not a partitioned topic")
-    return count
-
-
-def broker_id(request: Request) -> str:
-    """Host and HTTP port of this broker, by which Pulsar's brokers name each other."""
-    return urlsplit(node_of(request).http_url).netloc
-
-
-def existing_cluster(request: Request) -> str:
-    """The cluster in the path, of which there is one."""
-    cluster = part(request, "cluster")
-    ours = node_of(request).settings.cluster_name
-    if cluster != ours:
-        raise MissingError(f"cluster {cluster[:80]!r} does not exist; this broker is the cluster {ours!r}")
-    return cluster
-
-
-def subscription_name(request: Request) -> str:
-    """The subscription in the path of a topic, where it is encoded twice: Apache Pulsar decodes it twice, the second
-    time with a plus sign as a blank, and its admin clients count on that."""
-    once = part(request, "subscription")
-    if _BAD_ESCAPE.search(once):
-        twice = quote(quote(once[:_SHOWN_MAX], safe=""), safe="")
-        raise BadRequestError(
-            f"{once[:_SHOWN_MAX]!r} in the path has a % that is encoded once only; in the path of a topic the name of "
-            f"a subscription is encoded twice: {twice}"
-        )
-    return check_subscription_name(_decoded(once.replace("+", " ")))
-
-
-def subscription_of_namespace(request: Request) -> str:
-    """The subscription in the path of a namespace, where it is encoded once."""
-    return check_subscription_name(_name_part(request, "subscription"))
-
-
-def number(request: Request, name: str) -> int:
-    """A part of the path that is a number of up to 63 bits, not negative."""
-    text = part(request, name)
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= _NUMBER_MAX):
-        raise BadRequestError(f"{text[:80]!r} in the path is not a number")
-    return int(text)
-
-
-def query_number(request: Request, name: str, absent: int) -> int:
-    """A query parameter that is a number; ``absent`` if it is not given."""
-    text = request.query_params.get(name)
-    if text is None:
-        return absent
-    if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _DIGITS_MAX):
-        raise BadRequestError(f"{text[:80]!r} is no number for {name}")
-    return int(text)
-
-
-def flag(request: Request, name: str) -> bool:
-    """A query parameter that is true or absent."""
-    return request.query_params.get(name, "false").lower() == "true"
-
-
-async def body(request: Request, kind: type[T], empty: T) -> T:
-    """The JSON body as ``kind``; ``empty`` if there is none."""
-    content = await request.body()
-    if not content.strip():
-        return empty
-    try:
-        read: T = decoded(content, kind)
-        return read
-    except msgspec.DecodeError as error:
-        raise BadRequestError(f"the request body cannot be read: {error}") from error
+        super().__init__(path, respond, methods=methods)
+        self.endpoint = handler

@@ -12,11 +12,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from broker_core.base.errors import NotAllowedError, TopicNotFoundError
 from broker_core.base.positions import POSITION_LATEST, Position
+from broker_core.broker.cursors.backlog import BacklogPart
 from broker_core.broker.requests import InitialPosition
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
@@ -26,27 +25,8 @@ from broker_core.server.admin.answers import (
     Outcome,
     RefusedError,
     all_done,
-    done,
-    json_answer,
 )
-from broker_core.server.admin.requests import (
-    WORDS,
-    MessageIdBody,
-    all_topics,
-    body,
-    broker_of,
-    existing_topic,
-    flag,
-    missing_subscription,
-    number,
-    plain_subscription,
-    subscription_name,
-    subscription_of_namespace,
-    topic_name,
-    used_topics,
-    used_topics_of_namespace,
-)
-from broker_core.server.admin.routes import Route
+from broker_core.server.admin.requests import WORDS, AdminRequest, MessageIdBody, Route
 
 
 class _NewSubscription(MessageIdBody, frozen=True, rename="camel"):
@@ -55,39 +35,39 @@ class _NewSubscription(MessageIdBody, frozen=True, rename="camel"):
     properties: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-async def _subscriptions(request: Request) -> AsyncIterator[tuple[Topic, Subscription]]:
+async def _subscriptions(request: AdminRequest) -> AsyncIterator[tuple[Topic, Subscription]]:
     """The subscriptions with the name in the path, one for each partition that has it, as ``used_in_turns``.
 
     SubscriptionNotFoundError behind the last partition if none has it.
     """
-    name, found = subscription_name(request), False
-    async for topic in used_topics(request):
+    name, found = request.subscription_name, False
+    async for topic in request.used_topics():
         if name in topic.subscriptions:
             found = True
             yield topic, topic.subscriptions[name]
     if not found:
-        raise missing_subscription(request)
+        raise request.missing_subscription()
 
 
 # -- list, create, delete
 
 
-async def list_subscriptions(request: Request) -> Response:
+async def list_subscriptions(request: AdminRequest) -> object:
     """The names of the subscriptions."""
-    return json_answer(sorted({name async for topic in used_topics(request) for name in topic.subscriptions}))
+    return sorted({name async for topic in request.used_topics() for name in topic.subscriptions})
 
 
-async def create_subscription(request: Request) -> Response:
+async def create_subscription(request: AdminRequest) -> None:
     """Create a subscription; the body is earliest, latest or a message id, which may bring properties. Partitions that
     have it already keep theirs."""
-    name = subscription_name(request)
-    asked: Any = await body(request, _NewSubscription | str | None, None)  # type: ignore[arg-type] # a type to msgspec
+    name = request.subscription_name
+    asked: Any = await request.body_as(_NewSubscription | str | None)
     position = _position(asked)
     properties = asked.properties if isinstance(asked, _NewSubscription) else {}
     start = InitialPosition.LATEST if position == POSITION_LATEST else position
     _make_topic_to_subscribe(request)
     is_new = False
-    async for topic in all_topics(request):
+    async for topic in request.all_topics():
         if name in topic.subscriptions:
             continue
         is_new = True
@@ -96,13 +76,12 @@ async def create_subscription(request: Request) -> Response:
         except NotAllowedError as error:
             raise RefusedError(412, str(error)) from error
     if not is_new:
-        raise ConflictError(f"subscription {name!r} of {existing_topic(request)} exists already")
-    return done()
+        raise ConflictError(f"subscription {name!r} of {request.existing_topic()} exists already")
 
 
-def _make_topic_to_subscribe(request: Request) -> None:
+def _make_topic_to_subscribe(request: AdminRequest) -> None:
     """Make the topic in the path if it is missing, where using a topic may make it."""
-    broker, name = broker_of(request), topic_name(request)
+    broker, name = request.broker, request.topic_name
     broker.namespaces.require(name.namespace_name)
     try:
         if not broker.partitions_of(name, create=True):
@@ -121,9 +100,9 @@ def _position(asked: MessageIdBody | str | None) -> Position:
     return WORDS[asked]
 
 
-async def delete_subscription(request: Request) -> Response:
+async def delete_subscription(request: AdminRequest) -> None:
     """Delete a subscription that has no consumers; `?force=true` also one that has."""
-    name, force = subscription_name(request), flag(request, "force")
+    name, force = request.subscription_name, request.flag("force")
     called, way_out = f"subscription {name!r}", "close them or use force=true"
     if not force:
         async for _, subscription in _subscriptions(request):
@@ -132,7 +111,6 @@ async def delete_subscription(request: Request) -> Response:
         if not force:
             _refuse_with_consumers(subscription, called, way_out)  # one may have come meanwhile
         topic.delete_subscription(name)
-    return done()
 
 
 def _refuse_with_consumers(subscription: Subscription, called: str, way_out: str) -> None:
@@ -140,58 +118,52 @@ def _refuse_with_consumers(subscription: Subscription, called: str, way_out: str
         raise RefusedError(412, f"{called} has connected consumers; {way_out}")
 
 
-async def get_properties(request: Request) -> Response:
+async def get_properties(request: AdminRequest) -> object:
     """The properties of a subscription."""
     _topic, first = await anext(_subscriptions(request))
-    return json_answer(dict(first.properties))
+    return dict(first.properties)
 
 
-async def set_properties(request: Request) -> Response:
+async def set_properties(request: AdminRequest) -> None:
     """Replace all properties."""
-    nothing: dict[str, str] = {}
-    properties = await body(request, dict[str, str], nothing)
+    properties = await request.body_as(dict[str, str], {})
     async for topic, subscription in _subscriptions(request):
         topic.set_subscription_properties(subscription.name, properties)
-    return done()
 
 
 # -- forward: skip, expire
 
 
-async def skip(request: Request) -> Response:
+async def skip(request: AdminRequest) -> None:
     """Pass over the next unacknowledged entries, as many as the path says; more than there are means all."""
-    topic, subscription = plain_subscription(request, "skipping messages")
-    count = number(request, "count")
+    topic, subscription = request.plain_subscription("skipping messages")
+    count = request.number("count")
     if count:
         await passing_over(subscription, subscription.backlog.nth(count) or topic.messages.last).done
-    return done()
 
 
-async def skip_all(request: Request) -> Response:
+async def skip_all(request: AdminRequest) -> None:
     """Pass over the whole backlog."""
     found = _subscriptions(request)
     await all_done([passing_over(subscription, topic.messages.last) async for topic, subscription in found])
-    return done()
 
 
-async def expire(request: Request) -> Response:
+async def expire(request: AdminRequest) -> None:
     """Pass over the messages at the head of the backlog that are older than so many seconds."""
-    seconds = number(request, "seconds")
+    seconds = request.number("seconds")
     found = _subscriptions(request)
     await all_done([_expiring(topic, subscription, seconds) async for topic, subscription in found])
-    return done()
 
 
-async def expire_everywhere(request: Request) -> Response:
+async def expire_everywhere(request: AdminRequest) -> None:
     """Pass every subscription of the topic over its messages that are older than so many seconds."""
-    seconds = number(request, "seconds")
+    seconds = request.number("seconds")
     expiring = [
         _expiring(topic, subscription, seconds)
-        async for topic in used_topics(request)
+        async for topic in request.used_topics()
         for subscription in list(topic.subscriptions.values())
     ]
     await all_done(expiring)
-    return done()
 
 
 def _expiring(topic: Topic, subscription: Subscription, seconds: int) -> Outcome:
@@ -202,37 +174,34 @@ def _expiring(topic: Topic, subscription: Subscription, seconds: int) -> Outcome
     return answer
 
 
-async def expire_to_position(request: Request) -> Response:
+async def expire_to_position(request: AdminRequest) -> None:
     """Pass over everything before the message id in the body, and over that itself unless it is excluded."""
     asked = await _message_id_body(request)
-    topic, subscription = plain_subscription(request, "expiring messages up to a position")
+    topic, subscription = request.plain_subscription("expiring messages up to a position")
     if asked.position > topic.messages.last:
         raise ConflictError(f"{asked.position} is beyond the last message, {topic.messages.last}")
     await passing_over(subscription, topic.messages.through(asked.position, excluded=asked.excluded)).done
-    return done()
 
 
-async def clear_namespace(request: Request) -> Response:
+async def clear_namespace(request: AdminRequest) -> None:
     """Pass over the whole backlog of every subscription, or of the one in the path, of all topics of a namespace."""
-    name = subscription_of_namespace(request) if "subscription" in request.path_params else None
+    name = request.subscription_of_namespace if "subscription" in request.path_params else None
     outcomes: list[Outcome] = []
-    async for topic in used_topics_of_namespace(request):
+    async for topic in request.used_topics_of_namespace():
         wanted = [each for each in topic.subscriptions.values() if name in (None, each.name)]
         outcomes += [passing_over(subscription, topic.messages.last) for subscription in wanted]
     await all_done(outcomes)
-    return done()
 
 
-async def unsubscribe_namespace(request: Request) -> Response:
+async def unsubscribe_namespace(request: AdminRequest) -> None:
     """Delete the subscription from all topics of a namespace that have it; refused while one of them has consumers."""
-    name = subscription_of_namespace(request)
-    async for topic in used_topics_of_namespace(request):
+    name = request.subscription_of_namespace
+    async for topic in request.used_topics_of_namespace():
         _refuse_with_consumers_of(topic, name)
-    async for topic in used_topics_of_namespace(request):
+    async for topic in request.used_topics_of_namespace():
         _refuse_with_consumers_of(topic, name)  # one may have come meanwhile
         if name in topic.subscriptions:
             topic.delete_subscription(name)
-    return done()
 
 
 def _refuse_with_consumers_of(topic: Topic, name: str) -> None:
@@ -244,31 +213,29 @@ def _refuse_with_consumers_of(topic: Topic, name: str) -> None:
 # -- reset
 
 
-async def reset_to_time(request: Request) -> Response:
+async def reset_to_time(request: AdminRequest) -> None:
     """Stand right before the first message published at or after the time in the path, milliseconds."""
-    time_ms = number(request, "timestamp")
+    time_ms = request.number("timestamp")
     answers = []
     async for _, subscription in _subscriptions(request):
         answers.append(Outcome())
         subscription.seek_to_time(time_ms, answers[-1].on_done)
     await all_done(answers)
-    return done()
 
 
-async def reset_to_position(request: Request) -> Response:
+async def reset_to_position(request: AdminRequest) -> None:
     """Stand right before the message id in the body, or right after it if it is excluded; also earliest or latest."""
     asked = await _message_id_body(request)
-    topic, subscription = plain_subscription(request, "resetting to a position")
+    topic, subscription = request.plain_subscription("resetting to a position")
     answer = Outcome()
     start = topic.messages.first_wanted(asked.position, asked.batch_index, excluded=asked.excluded)
     subscription.seek(*start, answer.on_done)
     await answer.done
-    return done()
 
 
-async def _message_id_body(request: Request) -> MessageIdBody:
+async def _message_id_body(request: AdminRequest) -> MessageIdBody:
     """The message id in the body, which may also be the word earliest or latest."""
-    asked: Any = await body(request, MessageIdBody | str | None, None)  # type: ignore[arg-type] # a type to msgspec
+    asked: Any = await request.body_as(MessageIdBody | str | None)
     if asked is None:
         raise BadRequestError("the request has no message id")
     return asked if isinstance(asked, MessageIdBody) else MessageIdBody(*_position(asked))
@@ -279,6 +246,47 @@ def passing_over(subscription: Subscription, position: Position) -> Outcome:
     answer = Outcome()
     subscription.pass_over(position, answer.on_done)
     return answer
+
+
+# -- how large a backlog is, counted from what log and cursor know: no entry is read, nothing is estimated
+
+
+async def analyze_backlog(request: AdminRequest) -> object:
+    """Count the unacknowledged entries and messages; with a message id in the body, from there on."""
+    start = await request.body_as(MessageIdBody | None)
+    _, subscription = request.plain_subscription("analyzing a backlog")
+    if start is None:
+        return _analysis(subscription.backlog.part(None))
+    return _analysis(subscription.backlog.part(start.position, excluded=start.excluded))
+
+
+def _analysis(found: BacklogPart) -> dict[str, Any]:
+    """Under Pulsar's names. There are no entry filters here, so every entry is accepted."""
+    ids = {"firstMessageId": str(found.first), "lastMessageId": str(found.last)} if found.entries else {}
+    return {
+        "entries": found.entries,
+        "messages": found.messages,
+        "markerMessages": 0,
+        "filterRejectedEntries": 0,
+        "filterAcceptedEntries": found.entries,
+        "filterRescheduledEntries": 0,
+        "filterRejectedMessages": 0,
+        "filterAcceptedMessages": found.messages,
+        "filterRescheduledMessages": 0,
+        "aborted": False,
+        **ids,
+    }
+
+
+async def backlog_size(request: AdminRequest) -> object:
+    """About how many bytes on disk lie after the message id in the body; ledger -1 means those of the whole topic."""
+    start = await request.body_as(MessageIdBody | None)
+    topic = request.plain_topic("asking for the size of a backlog")
+    if start is None:
+        raise BadRequestError("the request has no message id")
+    if start.ledger_id == -1:
+        return topic.messages.size_bytes
+    return topic.messages.bytes_behind(start.position)
 
 
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
@@ -301,4 +309,6 @@ ROUTES = [
     Route(f"{_N}/clearBacklog", clear_namespace, methods=["POST"]),
     Route(f"{_N}/unsubscribe/{{subscription}}", unsubscribe_namespace, methods=["POST"]),
     Route(f"{_N}/clearBacklog/{{subscription}}", clear_namespace, methods=["POST"]),
+    Route(f"{_T}/subscription/{{subscription}}/analyzeBacklog", analyze_backlog, methods=["POST"]),
+    Route(f"{_T}/backlogSize", backlog_size, methods=["PUT"]),
 ]

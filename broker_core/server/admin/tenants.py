@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import shown_name
@@ -18,24 +16,11 @@ from broker_core.server.admin.answers import (
     ConflictError,
     MissingError,
     RefusedError,
-    done,
-    json_answer,
     text_answer,
 )
-from broker_core.server.admin.namespace_object import namespace_object, policies_asked_for
-from broker_core.server.admin.requests import (
-    body,
-    broker_of,
-    existing_cluster,
-    flag,
-    in_turns,
-    namespace_name,
-    node_of,
-    part,
-    registry_of,
-    used_topics_of_namespace,
-)
-from broker_core.server.admin.routes import Route
+from broker_core.server.admin.namespace_object import BUNDLE, BUNDLES, namespace_object, policies_asked_for
+from broker_core.server.admin.requests import AdminRequest, Route
+from broker_core.server.admin.subscriptions import clear_namespace, unsubscribe_namespace
 
 
 class TenantObject(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -45,60 +30,58 @@ class TenantObject(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     allowed_clusters: list[str] | None = None
 
 
-async def list_clusters(request: Request) -> Response:
+async def list_clusters(request: AdminRequest) -> object:
     """The name of the one cluster: clusterName of the settings."""
-    return json_answer([node_of(request).settings.cluster_name])
+    return [request.cluster]
 
 
-async def get_cluster(request: Request) -> Response:
+async def get_cluster(request: AdminRequest) -> object:
     """Where the one cluster is reached."""
-    node = node_of(request)
-    existing_cluster(request)
-    return json_answer({"serviceUrl": node.http_url, "brokerServiceUrl": node.service_url})
+    node = request.node
+    request.existing_cluster()
+    return {"serviceUrl": node.http_url, "brokerServiceUrl": node.service_url}
 
 
-async def put_cluster(request: Request) -> Response:
+async def put_cluster(request: AdminRequest) -> None:
     """Refused: the one that there is exists (409), and there can be no other (405)."""
-    cluster = part(request, "cluster")
-    if cluster == node_of(request).settings.cluster_name:
+    cluster = request.part("cluster")
+    if cluster == request.cluster:
         raise ConflictError(f"cluster {cluster!r} exists already")
     raise RefusedError(405, f"cluster {shown_name(cluster)} cannot be made: this broker is a cluster by itself")
 
 
-async def list_tenants(request: Request) -> Response:
+async def list_tenants(request: AdminRequest) -> object:
     """The names of all tenants."""
-    return json_answer(broker_of(request).namespaces.tenants())
+    return request.broker.namespaces.tenants()
 
 
-async def get_tenant(request: Request) -> Response:
+async def get_tenant(request: AdminRequest) -> object:
     """The roles that may administer a tenant, as they were given, and the clusters that it may use: this one."""
-    config = broker_of(request).namespaces.tenant(_existing_tenant(request))
-    clusters = [node_of(request).settings.cluster_name]
-    return json_answer({"adminRoles": [], "allowedClusters": clusters, **config})
+    config = request.broker.namespaces.tenant(_existing_tenant(request))
+    clusters = [request.cluster]
+    return {"adminRoles": [], "allowedClusters": clusters, **config}
 
 
-async def put_tenant(request: Request) -> Response:
+async def put_tenant(request: AdminRequest) -> None:
     """Create a tenant."""
-    tenant = part(request, "tenant")
-    namespaces = broker_of(request).namespaces
+    tenant = request.part("tenant")
+    namespaces = request.broker.namespaces
     config = await _tenant_body(request)
     if tenant in namespaces.tenants():
         raise ConflictError(f"tenant {tenant!r} exists already")
     namespaces.create_tenant(tenant, config)
-    return done()
 
 
-async def update_tenant(request: Request) -> Response:
+async def update_tenant(request: AdminRequest) -> None:
     """Replace the roles of a tenant."""
     config = await _tenant_body(request)
-    broker_of(request).namespaces.change_tenant(_existing_tenant(request), config)
-    return done()
+    request.broker.namespaces.change_tenant(_existing_tenant(request), config)
 
 
-async def _tenant_body(request: Request) -> dict[str, Any]:
+async def _tenant_body(request: AdminRequest) -> dict[str, Any]:
     """The part of a tenant that is kept. As in Pulsar the clusters must be given."""
-    asked: Any = await body(request, TenantObject | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
-    ours = node_of(request).settings.cluster_name
+    asked: Any = await request.body_as(TenantObject | None)
+    ours = request.cluster
     if asked is None or not asked.allowed_clusters:
         raise RefusedError(412, f"the request names no clusters; send allowedClusters, which is [{ours!r}] here")
     if strange := [each for each in asked.allowed_clusters if each != ours]:
@@ -107,36 +90,35 @@ async def _tenant_body(request: Request) -> dict[str, Any]:
     return found
 
 
-async def delete_tenant(request: Request) -> Response:
+async def delete_tenant(request: AdminRequest) -> None:
     """Delete a tenant that has no namespaces."""
-    broker_of(request).namespaces.delete_tenant(_existing_tenant(request))
-    return done()
+    request.broker.namespaces.delete_tenant(_existing_tenant(request))
 
 
-def _existing_tenant(request: Request) -> str:
-    tenant = part(request, "tenant")
-    if tenant not in broker_of(request).namespaces.tenants():
+def _existing_tenant(request: AdminRequest) -> str:
+    tenant = request.part("tenant")
+    if tenant not in request.broker.namespaces.tenants():
         raise MissingError(f"tenant {shown_name(tenant)} does not exist")
     return tenant
 
 
-async def list_namespaces(request: Request) -> Response:
+async def list_namespaces(request: AdminRequest) -> object:
     """The namespaces of a tenant."""
-    return json_answer([str(name) for name in broker_of(request).namespaces.namespaces(part(request, "tenant"))])
+    return [str(name) for name in request.broker.namespaces.namespaces(request.part("tenant"))]
 
 
-async def get_namespace(request: Request) -> Response:
+async def get_namespace(request: AdminRequest) -> object:
     """Everything that is set for the namespace, the cluster and the bundle, in one object."""
-    broker, name = broker_of(request), namespace_name(request)
+    broker, name = request.broker, request.namespace_name
     broker.namespaces.require(name)
-    return json_answer(namespace_object(broker, name))
+    return namespace_object(broker, name)
 
 
-async def put_namespace(request: Request) -> Response:
+async def put_namespace(request: AdminRequest) -> None:
     """Create a namespace, with policies if the body has any. What would not be kept is refused."""
-    broker, name = broker_of(request), namespace_name(request)
-    content: Any = await body(request, dict[str, Any] | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
-    policies = policies_asked_for(content or {}, node_of(request).settings.cluster_name)
+    broker, name = request.broker, request.namespace_name
+    content: Any = await request.body_as(dict[str, Any] | None)
+    policies = policies_asked_for(content or {}, request.cluster)
     if broker.namespaces.exists(name):
         raise ConflictError(f"namespace {str(name)!r} exists already")
     try:
@@ -145,83 +127,115 @@ async def put_namespace(request: Request) -> Response:
         raise BadRequestError(str(error)) from error
     broker.namespaces.create(name)
     if policies != NO_POLICIES:
-        await in_turns(request, broker.set_namespace_policies(name, policies))
-    return done()
+        await request.in_turns(broker.set_namespace_policies(name, policies))
 
 
-async def delete_namespace(request: Request) -> Response:
+async def delete_namespace(request: AdminRequest) -> None:
     """Delete a namespace that has no topics; `?force=true` deletes them too, where that is allowed."""
-    force = flag(request, "force")
-    if force and not broker_of(request).policies.settings.force_delete_namespace_allowed:
+    force = request.flag("force")
+    if force and not request.broker.policies.settings.force_delete_namespace_allowed:
         raise RefusedError(405, "deleting a namespace by force is not allowed; set forceDeleteNamespaceAllowed=true")
-    broker = broker_of(request)
+    broker = request.broker
     if force:
-        async for topic in used_topics_of_namespace(request):
+        async for topic in request.used_topics_of_namespace():
             broker.deletion.delete_topic(topic.name, force=True)
-    broker.deletion.delete_namespace(namespace_name(request), force=force)
-    return done()
+    broker.deletion.delete_namespace(request.namespace_name, force=force)
 
 
-async def get_properties(request: Request) -> Response:
+async def get_properties(request: AdminRequest) -> object:
     """The properties of a namespace."""
-    return json_answer(_properties(request))
+    return _properties(request)
 
 
-async def set_properties(request: Request) -> Response:
+async def set_properties(request: AdminRequest) -> None:
     """Add these properties to those that the namespace has."""
-    nothing: dict[str, str] = {}
-    more = await body(request, dict[str, str], nothing)
-    return await _replace_properties(request, {**_properties(request), **more})
+    more = await request.body_as(dict[str, str], {})
+    await _replace_properties(request, {**_properties(request), **more})
 
 
-async def clear_properties(request: Request) -> Response:
+async def clear_properties(request: AdminRequest) -> None:
     """Remove all properties of a namespace."""
-    return await _replace_properties(request, {})
+    await _replace_properties(request, {})
 
 
-async def get_property(request: Request) -> Response:
+async def get_property(request: AdminRequest) -> object:
     """One property of a namespace; nothing if it has none of that name."""
-    return text_answer(_properties(request).get(part(request, "key"), ""))
+    return text_answer(_properties(request).get(request.part("key"), ""))
 
 
-async def set_property(request: Request) -> Response:
+async def set_property(request: AdminRequest) -> None:
     """Set one property of a namespace."""
-    return await _replace_properties(request, {**_properties(request), part(request, "key"): part(request, "value")})
+    await _replace_properties(request, {**_properties(request), request.part("key"): request.part("value")})
 
 
-async def remove_property(request: Request) -> Response:
+async def remove_property(request: AdminRequest) -> object:
     """Remove one property of a namespace; what it was."""
     properties = _properties(request)
-    value = properties.pop(part(request, "key"), "")
+    value = properties.pop(request.part("key"), "")
     await _replace_properties(request, properties)
     return text_answer(value)
 
 
-def _properties(request: Request) -> dict[str, str]:
-    broker, name = broker_of(request), namespace_name(request)
+def _properties(request: AdminRequest) -> dict[str, str]:
+    broker, name = request.broker, request.namespace_name
     broker.namespaces.require(name)
     return dict(broker.policies.of_namespace(name).properties or {})
 
 
-async def _replace_properties(request: Request, properties: dict[str, str]) -> Response:
-    broker, name = broker_of(request), namespace_name(request)
+async def _replace_properties(request: AdminRequest, properties: dict[str, str]) -> None:
+    broker, name = request.broker, request.namespace_name
     broker.namespaces.require(name)
     policies = msgspec.structs.replace(broker.policies.of_namespace(name), properties=properties or None)
-    await in_turns(request, broker.set_namespace_policies(name, policies))
-    return done()
+    await request.in_turns(broker.set_namespace_policies(name, policies))
 
 
-async def list_namespace_topics(request: Request) -> Response:
+async def list_namespace_topics(request: AdminRequest) -> object:
     """The topics of a namespace, of partitioned ones every partition; `?mode=` PERSISTENT, NON_PERSISTENT or ALL."""
     mode = request.query_params.get("mode", "PERSISTENT").upper()
     known = TopicsMode.__members__.get(mode, TopicsMode.PERSISTENT)
-    return json_answer(await in_turns(request, registry_of(request).topics_in_steps(namespace_name(request), known)))
+    return await request.in_turns(request.broker.registry.topics_in_steps(request.namespace_name, known))
 
 
-async def unload_namespace(request: Request) -> Response:
+async def unload_namespace(request: AdminRequest) -> None:
     """Unload every topic of it that is loaded, stored or not."""
-    await in_turns(request, broker_of(request).unload_namespace(namespace_name(request)))
-    return done()
+    await request.in_turns(request.broker.unload_namespace(request.namespace_name))
+
+
+# -- bundles: the ranges of hashes by which a cluster shares topics out. One broker serves all, so there is one bundle
+
+
+def _check_bundle(request: AdminRequest) -> None:
+    """A refusal if the namespace in the path does not exist or has no such bundle."""
+    request.existing_namespace()
+    if (bundle := request.part("bundle")) != BUNDLE:
+        raise RefusedError(412, f"there is no bundle {bundle[:80]!r}, only {BUNDLE!r}: one broker serves all topics")
+
+
+async def get_bundles(request: AdminRequest) -> object:
+    """The bundles of a namespace: one."""
+    request.existing_namespace()
+    return BUNDLES
+
+
+async def unload_bundle(request: AdminRequest) -> None:
+    """Unload every topic of the bundle, which is every topic of the namespace."""
+    _check_bundle(request)
+    wanted = request.query_params.get("destinationBroker")
+    if wanted is not None and wanted != request.broker_id:
+        raise RefusedError(409, f"there is no broker {wanted[:80]!r}, only this one, {request.broker_id!r}")
+    await unload_namespace(request)
+
+
+async def clear_bundle(request: AdminRequest) -> None:
+    """Pass over the whole backlog of every subscription, or of the one in the path, of all topics of the bundle."""
+    _check_bundle(request)
+    await clear_namespace(request)
+
+
+async def unsubscribe_bundle(request: AdminRequest) -> None:
+    """Delete the subscription from all topics of the bundle; refused while one of them has consumers."""
+    _check_bundle(request)
+    await unsubscribe_namespace(request)
 
 
 _N = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -247,4 +261,14 @@ ROUTES = [
     Route(f"{_N}/property/{{key}}", remove_property, methods=["DELETE"]),
     Route(f"{_N}/property/{{key}}/{{value}}", set_property, methods=["PUT"]),
     Route(f"{_N}/unload", unload_namespace, methods=["PUT"]),
+]
+
+_B = f"{_N}/{{bundle}}"
+
+BUNDLE_ROUTES = [
+    Route(f"{_N}/bundles", get_bundles),
+    Route(f"{_B}/unload", unload_bundle, methods=["PUT"]),
+    Route(f"{_B}/clearBacklog", clear_bundle, methods=["POST"]),
+    Route(f"{_B}/clearBacklog/{{subscription}}", clear_bundle, methods=["POST"]),
+    Route(f"{_B}/unsubscribe/{{subscription}}", unsubscribe_bundle, methods=["POST"]),
 ]

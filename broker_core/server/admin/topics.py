@@ -8,7 +8,6 @@ from collections.abc import Generator
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
@@ -20,7 +19,6 @@ from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
 from broker_core.broker.stats import TopicStats, topic_stats_in_steps, unused_topic_stats, with_earliest_times
 from broker_core.broker.topic import Topic
 from broker_core.broker.upkeep.retention import trim
-from broker_core.server.admin.absent_features import OF_TOPICS
 from broker_core.server.admin.answers import (
     BadRequestError,
     ConflictError,
@@ -28,88 +26,62 @@ from broker_core.server.admin.answers import (
     Outcome,
     RefusedError,
     all_done,
-    done,
-    json_answer,
     json_field,
     results_of,
 )
-from broker_core.server.admin.internal_stats import internal_stats_object
-from broker_core.server.admin.partitioned_stats import merged_stats
-from broker_core.server.admin.requests import (
-    all_topics,
-    body,
-    broker_id,
-    broker_of,
-    existing_topic,
-    flag,
-    in_turns,
-    message_id,
-    namespace_name,
-    node_of,
-    partitions_count,
-    plain_topic,
-    registry_of,
-    single_topic,
-    topic_name,
-    used_in_turns,
-    used_topics,
-)
-from broker_core.server.admin.routes import Route
+from broker_core.server.admin.requests import AdminRequest, Route, message_id
+from broker_core.server.admin.statistics import OF_TOPICS, internal_info_object, internal_stats_object, merged_stats
 from broker_core.server.admin.subscriptions import passing_over
 
 
-async def list_topics(request: Request) -> Response:
+async def list_topics(request: AdminRequest) -> object:
     """The topics of a namespace, of partitioned ones every partition."""
     mode = TopicsMode.NON_PERSISTENT if _non_persistent(request) else TopicsMode.PERSISTENT
-    return json_answer(await in_turns(request, registry_of(request).topics_in_steps(namespace_name(request), mode)))
+    return await request.in_turns(request.broker.registry.topics_in_steps(request.namespace_name, mode))
 
 
-async def list_partitioned_topics(request: Request) -> Response:
+async def list_partitioned_topics(request: AdminRequest) -> object:
     """The partitioned topics of a namespace."""
     domain = "non-persistent://" if _non_persistent(request) else "persistent://"
-    names = registry_of(request).partitioned_topics_of(namespace_name(request))
-    return json_answer([name for name in names if name.startswith(domain)])
+    names = request.broker.registry.partitioned_topics_of(request.namespace_name)
+    return [name for name in names if name.startswith(domain)]
 
 
-def _non_persistent(request: Request) -> bool:
+def _non_persistent(request: AdminRequest) -> bool:
     return str(request.scope["path"]).startswith(_NON_PERSISTENT)
 
 
-async def create_topic(request: Request) -> Response:
+async def create_topic(request: AdminRequest) -> None:
     """Create a topic without partitions; the body may be an object of properties."""
-    broker, name = broker_of(request), topic_name(request)
-    properties = await body(request, dict[str, str] | None, None)  # type: ignore[arg-type] # a union is a type to msgspec
+    broker, name = request.broker, request.topic_name
+    properties = await request.body_as(dict[str, str] | None)
     if broker.registry.exists(name):
         raise ConflictError(f"{name} exists already")
     check_properties(properties or {})
     broker.create_topic(name)
     if properties:
         broker.registry.set_properties(name, properties)
-    return done()
 
 
-async def delete_topic(request: Request) -> Response:
+async def delete_topic(request: AdminRequest) -> None:
     """Delete a topic that has no clients; `?force=true` also one that has."""
-    broker, name = broker_of(request), existing_topic(request)
+    broker, name = request.broker, request.existing_topic()
     if broker.partitions_of(name):
         raise ConflictError(f"{name} is a partitioned topic; delete {name.local}/partitions")
-    broker.deletion.delete_topic(name, force=flag(request, "force"))
-    return done()
+    broker.deletion.delete_topic(name, force=request.flag("force"))
 
 
-async def get_partitions(request: Request) -> Response:
+async def get_partitions(request: AdminRequest) -> object:
     """How many partitions a topic has; 0 if it is not partitioned."""
-    broker, name = broker_of(request), topic_name(request)
-    partitions = broker.partitions_of(name, create=flag(request, "checkAllowAutoCreation"))
+    broker, name = request.broker, request.topic_name
+    partitions = broker.partitions_of(name, create=request.flag("checkAllowAutoCreation"))
     properties = broker.registry.properties(name) if partitions else {}
-    return json_answer(
-        {"partitions": partitions, **({"properties": properties} if properties else {}), "deleted": False}
-    )
+    return {"partitions": partitions, **({"properties": properties} if properties else {}), "deleted": False}
 
 
-async def create_partitions(request: Request) -> Response:
+async def create_partitions(request: AdminRequest) -> None:
     """Create a partitioned topic; the body is the number, or an object with partitions and properties."""
-    broker, name = broker_of(request), topic_name(request)
+    broker, name = request.broker, request.topic_name
     asked = await _partitions_body(request)
     if broker.registry.exists(name):
         raise ConflictError(f"{name} exists already")
@@ -120,34 +92,31 @@ async def create_partitions(request: Request) -> Response:
         raise RefusedError(412 if isinstance(error, NamespaceFullError) else 406, str(error)) from error
     if asked.properties:
         broker.registry.set_properties(name, asked.properties)
-    return done()
 
 
-async def grow_partitions(request: Request) -> Response:
+async def grow_partitions(request: AdminRequest) -> None:
     """Add partitions. Clients find them at their next look."""
-    broker, name = broker_of(request), topic_name(request)
+    broker, name = request.broker, request.topic_name
     broker.namespaces.require(name.namespace_name)
     wanted = (await _partitions_body(request)).partitions
     if not broker.registry.partitions(name):
         raise ConflictError(f"{name} is not a partitioned topic")
-    await in_turns(request, broker.growth.grow(name, wanted))
-    return done()
+    await request.in_turns(broker.growth.grow(name, wanted))
 
 
-async def delete_partitions(request: Request) -> Response:
+async def delete_partitions(request: AdminRequest) -> None:
     """Delete a partitioned topic with all its partitions."""
-    broker, name = broker_of(request), topic_name(request)
+    broker, name = request.broker, request.topic_name
     broker.deletion.begin(name)
     try:
-        if not flag(request, "force"):
-            await in_turns(request, broker.deletion.check_deletable(name))
+        if not request.flag("force"):
+            await request.in_turns(broker.deletion.check_deletable(name))
         if name.persistent:
-            async for partition in used_in_turns(request, broker.registry.names_of(name)):
+            async for partition in request.used_in_turns(broker.registry.names_of(name)):
                 broker.deletion.delete_topic(partition.name, force=True)
         broker.deletion.finish(name)
     finally:
         broker.deletion.give_up(name)
-    return done()
 
 
 class _Partitions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -158,79 +127,87 @@ class _Partitions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deleted: bool = False
 
 
-async def _partitions_body(request: Request) -> _Partitions:
+async def _partitions_body(request: AdminRequest) -> _Partitions:
     """A bare number, or the admin library's object around it."""
-    content: Any = await body(request, int | _Partitions | None, None)  # type: ignore[arg-type] # a type to msgspec
+    content: Any = await request.body_as(int | _Partitions | None)
     if content is None:
         raise BadRequestError("the request does not say how many partitions")
     return content if isinstance(content, _Partitions) else _Partitions(content)
 
 
-async def get_stats(request: Request) -> Response:
+async def get_stats(request: AdminRequest) -> object:
     """Statistics of a topic or partition. `?excludePublishers=true` and `?excludeConsumers=true` leave these out,
     `?getEarliestTimeInBacklog=true` says when the first message of each backlog was published."""
-    name = existing_topic(request)
+    name = request.existing_topic()
     if name.persistent:
-        stats = msgspec.to_builtins(await in_turns(request, _stats_asked_for(request, single_topic(request))))
-        return json_answer({**OF_TOPICS, "ownerBroker": broker_id(request), **stats})
-    found = broker_of(request).non_persistent.get(name)
+        stats = msgspec.to_builtins(await request.in_turns(_stats_asked_for(request, request.single_topic())))
+        return {**OF_TOPICS, "ownerBroker": request.broker_id, **stats}
+    found = request.broker.non_persistent.get(name)
     if found is None:
         raise TopicNotFoundError(f"{name} is partitioned, or nobody uses it", hint="ask for one of its partitions")
     stats = msgspec.to_builtins(non_persistent_topic_stats(found))
-    return json_answer({**OF_TOPICS, "ownerBroker": broker_id(request), **stats})
+    return {**OF_TOPICS, "ownerBroker": request.broker_id, **stats}
 
 
-def _stats_asked_for(request: Request, topic: Topic) -> Generator[None, None, TopicStats]:
+def _stats_asked_for(request: AdminRequest, topic: Topic) -> Generator[None, None, TopicStats]:
     stats = yield from topic_stats_in_steps(topic)
-    if flag(request, "getEarliestTimeInBacklog"):
+    if request.flag("getEarliestTimeInBacklog"):
         stats = with_earliest_times(topic, stats)
-    if flag(request, "excludePublishers"):
+    if request.flag("excludePublishers"):
         stats = msgspec.structs.replace(stats, publishers=[])
-    if flag(request, "excludeConsumers"):
+    if request.flag("excludeConsumers"):
         parts = {name: msgspec.structs.replace(each, consumers=[]) for name, each in stats.subscriptions.items()}
         stats = msgspec.structs.replace(stats, subscriptions=parts)
     return stats
 
 
-async def get_internal_stats(request: Request) -> Response:
+async def get_internal_stats(request: AdminRequest) -> object:
     """Ledgers and cursors of a topic or partition."""
-    return json_answer(internal_stats_object(single_topic(request)))
+    return internal_stats_object(request.single_topic())
 
 
-async def get_partitioned_internal_stats(request: Request) -> Response:
+async def get_internal_info(request: AdminRequest) -> object:
+    """The ledgers and cursors that are kept; of a partitioned topic those of each partition that was ever used."""
+    if not request.broker.registry.partitions(request.existing_topic()):
+        return internal_info_object(request.single_topic())
+    parts = [json_field(str(topic.name), internal_info_object(topic)) async for topic in request.used_topics()]
+    return LongJsonAnswer({"version": 0}, parts, under="partitions")
+
+
+async def get_partitioned_internal_stats(request: AdminRequest) -> object:
     """Ledgers and cursors of every partition that was ever used."""
-    count = partitions_count(request)
-    parts = [json_field(str(topic.name), internal_stats_object(topic)) async for topic in used_topics(request)]
+    count = request.partitions_count()
+    parts = [json_field(str(topic.name), internal_stats_object(topic)) async for topic in request.used_topics()]
     return LongJsonAnswer({"metadata": {"partitions": count, "deleted": False}}, parts, under="partitions")
 
 
-async def get_partitioned_stats(request: Request) -> Response:
+async def get_partitioned_stats(request: AdminRequest) -> object:
     """Statistics of all partitions added up; `?perPartition=false` leaves out those of each. The
     parameters are those of stats."""
-    broker, name = broker_of(request), existing_topic(request)
+    broker, name = request.broker, request.existing_topic()
     policies = broker.policies
-    unused = unused_topic_stats(node_of(request).clock, policies.settings_of(name), policies.quotas_of(name))
-    parts = {f"{name}{PARTITION_MARK}{index}": unused for index in range(partitions_count(request))}
-    async for topic in used_in_turns(request, broker.registry.names_of(name)):
-        parts[str(topic.name)] = await in_turns(request, _stats_asked_for(request, topic))
+    unused = unused_topic_stats(request.node.clock, policies.settings_of(name), policies.quotas_of(name))
+    parts = {f"{name}{PARTITION_MARK}{index}": unused for index in range(request.partitions_count())}
+    async for topic in request.used_in_turns(broker.registry.names_of(name)):
+        parts[str(topic.name)] = await request.in_turns(_stats_asked_for(request, topic))
     keep_parts = request.query_params.get("perPartition", "true").lower() != "false"
-    merged = merged_stats(parts, owner=broker_id(request), keep_parts=keep_parts)
-    return LongJsonAnswer(*await in_turns(request, merged), under="partitions")
+    merged = merged_stats(parts, owner=request.broker_id, keep_parts=keep_parts)
+    return LongJsonAnswer(*await request.in_turns(merged), under="partitions")
 
 
-async def terminate(request: Request) -> Response:
+async def terminate(request: AdminRequest) -> object:
     """End the topic for good; the id of its last message."""
-    topic = plain_topic(request, "termination")
-    return json_answer(message_id(topic, await _terminating(topic)))
+    topic = request.plain_topic("termination")
+    return message_id(topic, await _terminating(topic))
 
 
-async def terminate_partitions(request: Request) -> Response:
+async def terminate_partitions(request: AdminRequest) -> object:
     """End all partitions; the id of each one's last message, by its number."""
     # Unused partitions are made for it, or the first client of one would not find it ended. Pulsar has made them
     # with the topic, unless that was made by its first use: then it answers 500.
-    if not broker_of(request).partitions_of(existing_topic(request)):
-        raise RefusedError(405, f"{topic_name(request)} is not partitioned; ask for terminate")
-    ending = [(topic, _terminating(topic)) async for topic in all_topics(request)]
+    if not request.broker.partitions_of(request.existing_topic()):
+        raise RefusedError(405, f"{request.topic_name} is not partitioned; ask for terminate")
+    ending = [(topic, _terminating(topic)) async for topic in request.all_topics()]
     ends = await results_of([end for _, end in ending])
 
     def told() -> Generator[None, None, dict[int, dict[str, int]]]:
@@ -240,7 +217,7 @@ async def terminate_partitions(request: Request) -> Response:
             yield
         return ids
 
-    return json_answer(await in_turns(request, told()))
+    return await request.in_turns(told())
 
 
 def _terminating(topic: Topic) -> asyncio.Future[Position]:
@@ -260,21 +237,20 @@ def _terminating(topic: Topic) -> asyncio.Future[Position]:
     return answer
 
 
-async def truncate(request: Request) -> Response:
+async def truncate(request: AdminRequest) -> None:
     """Pass over everything for all subscriptions and delete it, whatever the retention; the open ledger stays."""
     outcomes = [
         passing_over(subscription, topic.messages.last)
-        async for topic in used_topics(request)
+        async for topic in request.used_topics()
         for subscription in list(topic.subscriptions.values())
     ]
     await all_done(outcomes)
-    await all_done([_trimming(topic, retained=False) async for topic in used_topics(request)])
-    return done()
+    await all_done([_trimming(topic, retained=False) async for topic in request.used_topics()])
 
 
-async def trim_topic(request: Request) -> Response:
+async def trim_topic(request: AdminRequest) -> object:
     """Delete what every subscription has acknowledged and the retention lets go, without waiting for the next check."""
-    await all_done([_trimming(topic, retained=True) async for topic in used_topics(request)])
+    await all_done([_trimming(topic, retained=True) async for topic in request.used_topics()])
     return Response(status_code=200)
 
 
@@ -285,48 +261,43 @@ def _trimming(topic: Topic, *, retained: bool) -> Outcome:
     return outcome
 
 
-async def create_missed_partitions(request: Request) -> Response:
+async def create_missed_partitions(request: AdminRequest) -> None:
     """Make the partitions that were not used yet."""
-    partitions_count(request)
-    async for _ in all_topics(request):
+    request.partitions_count()
+    async for _ in request.all_topics():
         pass  # all_topics has made it
-    return done()
 
 
-async def get_properties(request: Request) -> Response:
+async def get_properties(request: AdminRequest) -> object:
     """The properties of a topic."""
-    return json_answer(registry_of(request).properties(existing_topic(request)))
+    return request.broker.registry.properties(request.existing_topic())
 
 
-async def set_properties(request: Request) -> Response:
+async def set_properties(request: AdminRequest) -> None:
     """Add these properties to those that the topic has."""
-    broker, name = broker_of(request), existing_topic(request)
-    nothing: dict[str, str] = {}
-    properties = await body(request, dict[str, str], nothing)
+    broker, name = request.broker, request.existing_topic()
+    properties = await request.body_as(dict[str, str], {})
     broker.registry.set_properties(name, {**broker.registry.properties(name), **properties})
-    return done()
 
 
-async def remove_property(request: Request) -> Response:
+async def remove_property(request: AdminRequest) -> None:
     """Remove the property `?key=`."""
-    broker, name = broker_of(request), existing_topic(request)
+    broker, name = request.broker, request.existing_topic()
     key = request.query_params.get("key", "")
     broker.registry.set_properties(name, {k: v for k, v in broker.registry.properties(name).items() if k != key})
-    return done()
 
 
-async def unload(request: Request) -> Response:
+async def unload(request: AdminRequest) -> None:
     """Disconnect all clients, which come back, and free the memory."""
-    broker = broker_of(request)
-    names = broker.registry.names_of(existing_topic(request))
+    broker = request.broker
+    names = broker.registry.names_of(request.existing_topic())
 
     def unloading() -> Generator[None, None, None]:
         for name in names:
             broker.unload(name)
             yield
 
-    await in_turns(request, unloading())
-    return done()
+    await request.in_turns(unloading())
 
 
 _NON_PERSISTENT = "/admin/v2/non-persistent"
@@ -355,6 +326,7 @@ ROUTES = [
     *_of_any_domain("/admin/v2/persistent"),
     *_of_any_domain(_NON_PERSISTENT),
     Route(f"{_T}/internalStats", get_internal_stats),
+    Route(f"{_T}/internal-info", get_internal_info),
     Route(f"{_T}/partitioned-stats", get_partitioned_stats),
     Route(f"{_T}/partitioned-internalStats", get_partitioned_internal_stats),
     Route(f"{_T}/terminate", terminate, methods=["POST"]),

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every HTTP request must pass before a handler sees it.
+"""ASGI middleware: the way of every HTTP request to a handler, and of its answer back.
 
-There is no authentication yet, so the port is for this machine only, and "this machine" includes any web page open
-in a browser on it. Two checks keep pages out: the Host must be a name of the loopback address (a page that rebinds
-its own name to 127.0.0.1 keeps that name in Host), and a request that a page of another site caused is refused
-(Origin, Sec-Fetch-Site; every current browser sends one of them with anything that can change something). A header on
-which a check relies may be there once only: of two, another reader of the request may go by the other one.
+*On the way in.* There is no authentication yet, so the port is for this machine only, and "this machine" includes any
+web page open in a browser on it. Two checks keep pages out: the Host must be a name of the loopback address (a page
+that rebinds its own name to 127.0.0.1 keeps that name in Host), and a request that a page of another site caused is
+refused (Origin, Sec-Fetch-Site; every current browser sends one of them with anything that can change something). A
+header on which a check relies may be there once only: of two, another reader of the request may go by the other one.
+A query that is no percent-encoded UTF-8 and a body in another encoding are refused for all routes: handlers would see
+something else than what was sent. Topic names may contain an encoded slash, so routes match the path as it was sent,
+still encoded; handlers decode each part.
 
-A query that is no percent-encoded UTF-8 and a body in another encoding are refused here, for all routes: handlers would
-see something else than what was sent.
-
-Topic names may contain an encoded slash. Routes therefore match the path as it was sent, still encoded; handlers
-decode each part.
+*On the way back.* Handlers change the catalogue at once and say so; the next group commit makes it durable, and no
+answer begins to leave before that. If it fails, the answer is dropped, and the broker stops. A refusal is logged with
+the reason that its client is told.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import logging
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -25,16 +28,26 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from broker_core.base.errors import StorageError
 from broker_core.server.admin.answers import refusal
+from broker_core.server.admin.turn_queue import TurnQueue
+from broker_core.storage.commit import GroupCommit
+
+logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX: Final = 256 * 1024
 """Largest request body. Policies and subscription properties are far smaller."""
-
 
 _ONCE: Final = ("host", "origin", "sec-fetch-site", "content-encoding")
 """Headers on which a check relies. HTTP's parser refuses a second Host and Content-Length by itself."""
 
 _BAD_ESCAPE: Final = re.compile(b"%(?![0-9A-Fa-f]{2})")
+
+_REFUSED_FROM: Final = 400
+"""The first status that means a refusal."""
+
+_SHOWN_BYTES_MAX: Final = 400
+"""How much of a path or an answer is logged; a reason is a sentence or two."""
 
 
 class TooLargeError(Exception):
@@ -128,3 +141,82 @@ def _is_loopback_name(host: str) -> bool:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+class DurableAnswers:
+    """Holds the answers of an application back until ``commits`` has recorded all changes."""
+
+    def __init__(self, app: ASGIApp, commits: GroupCommit) -> None:
+        self._app = app
+        self._commits = commits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_when_durable(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await self._recorded()
+            await send(message)
+
+        await self._app(scope, receive, send_when_durable)
+
+    async def _recorded(self) -> None:
+        recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def tell(error: StorageError | None) -> None:
+            if recorded.done():
+                return
+            if error is None:
+                recorded.set_result(None)
+            else:
+                recorded.set_exception(error)
+
+        self._commits.when_recorded(tell)
+        await recorded
+
+
+class RefusalLog:
+    """Logs what ``app`` refuses."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 0
+
+        async def send_and_log(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif status >= _REFUSED_FROM:
+                _tell(scope, status, message.get("body", b""))
+                status = 0  # one line for one answer
+            await send(message)
+
+        await self._app(scope, receive, send_and_log)
+
+
+def _tell(scope: Scope, status: int, body: bytes) -> None:
+    client, path = scope.get("client"), scope.get("raw_path", b"")
+    logger.info(
+        "request refused peer=%s method=%s path=%s status=%d answer=%s",
+        f"{client[0]}:{client[1]}" if client else "unknown",
+        scope.get("method", ""),
+        _shown(path),
+        status,
+        _shown(body),
+    )
+
+
+def _shown(text: bytes) -> str:
+    return text[:_SHOWN_BYTES_MAX].decode("utf-8", "replace")
+
+
+class OneATurn:
+    """ASGI middleware: no two requests begin in one turn."""
+
+    def __init__(self, app: ASGIApp, queue: TurnQueue) -> None:
+        self._app = app
+        self._queue = queue
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._queue.turn()
+        await self._app(scope, receive, send)
