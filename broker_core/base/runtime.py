@@ -4,7 +4,7 @@
 A broker that accepts connections leaves ``broker.json`` in its data directory and removes it when it stops. The file is
 a hint, never proof: after a kill it names a process that is gone, so a reader must be ready for a refused connection.
 It ends with its own checksum: a damaged port would lead to another broker.
-This module only builds names and turns what a file says into values; opening and writing it is the caller's business.
+Names are built here, and files become values; opening and writing ``broker.json`` is the caller's business.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from zlib import crc32
 import msgspec
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.private_files import private_opener
 
 RUNTIME_FILE: Final = "broker.json"
 """Name of the file inside the data directory."""
@@ -101,9 +102,14 @@ def is_held(lock: BinaryIO) -> bool:
     return False
 
 
-def has_directory(info: RuntimeInfo, lock: BinaryIO) -> bool:
-    """Whether the broker of ``info`` has the data directory of this open ``DATA_LOCK_FILE``."""
-    return lock.read(_PID_BYTES_MAX).strip() == b"%d" % info.pid and is_held(lock)
+def has_directory(info: RuntimeInfo, data_dir: str | os.PathLike[str]) -> bool:
+    """Whether the broker of ``info`` has ``data_dir`` now. OSError as the system says, unless there is no lock."""
+    try:
+        descriptor = private_opener(os.path.join(data_dir, DATA_LOCK_FILE), os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    with os.fdopen(descriptor, "rb") as lock:
+        return lock.read(_PID_BYTES_MAX).strip() == b"%d" % info.pid and is_held(lock)
 
 
 def first_foreign(names: Iterable[str]) -> str | None:

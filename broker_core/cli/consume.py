@@ -18,12 +18,10 @@ from broker_core.base.errors import OperationTimeoutError, TopicNotFoundError, U
 from broker_core.base.names import TopicName
 from broker_core.base.suggest import meant_topic
 from broker_core.cli.interrupts import ends_in_order
-from broker_core.cli.output import counted, human_bytes, on_terminal, say
-from broker_core.cli.printed_messages import message_format_option, message_printer
-from broker_core.cli.progress import progress, progress_option
-from broker_core.cli.seconds import TIME_FORMS, Seconds, time_if_one
+from broker_core.cli.message_forms import message_format_option, message_printer
+from broker_core.cli.output import counted, human_bytes, on_terminal, progress, progress_option, say
+from broker_core.cli.parameter_types import TIME_FORMS, Seconds, WholeNumber, time_if_one
 from broker_core.cli.target import Target, target_options
-from broker_core.cli.whole_numbers import WholeNumber
 
 if TYPE_CHECKING:
     from broker_core.base.positions import MessageId

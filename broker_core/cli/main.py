@@ -18,13 +18,11 @@ import click
 from broker_core import __version__
 from broker_core.base.errors import PulsarishError
 from broker_core.base.printable import printable
-from broker_core.cli.completion import completion
 from broker_core.cli.config import config
 from broker_core.cli.consume import consume
 from broker_core.cli.doctor import doctor
 from broker_core.cli.exits import SIGNALLED, Exit, exit_code
 from broker_core.cli.interrupts import SignalledError
-from broker_core.cli.looking import examine, peek
 from broker_core.cli.namespace import namespace
 from broker_core.cli.output import report_error, tell
 from broker_core.cli.policies import namespace_policies, topic_policies
@@ -32,6 +30,7 @@ from broker_core.cli.produce import produce
 from broker_core.cli.running import logs, status, stop
 from broker_core.cli.serve import serve
 from broker_core.cli.spark_subs import clean
+from broker_core.cli.stored_messages import examine, peek
 from broker_core.cli.sub import sub
 from broker_core.cli.topic import topic
 
@@ -62,6 +61,24 @@ def cli(options: RootOptions, debug: bool) -> None:
 def version() -> None:
     """Print the version."""
     click.echo(__version__)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the completion script for SHELL.
+
+    For bash: eval "$(pulsarish completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    root = context.find_root()
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"there is no completion for {shell}")
+    name = root.info_name or "pulsarish"
+    click.echo(kind(root.command, {}, name, f"_{name.upper()}_COMPLETE").source())
 
 
 for _command in (

@@ -8,6 +8,8 @@ A command that ends before its input says how much of it is stored. Who stops re
 
 from __future__ import annotations
 
+import io
+import select
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -20,15 +22,13 @@ import click
 
 from broker_core.base.errors import PulsarishError, UsageError
 from broker_core.cli.interrupts import ends_in_order
-from broker_core.cli.output import counted, on_terminal, print_jsonl, say
-from broker_core.cli.progress import progress, progress_option
-from broker_core.cli.seconds import TIME_FORMS, Seconds, time_if_one
-from broker_core.cli.stdin_lines import stdin_lines
+from broker_core.cli.output import counted, on_terminal, print_jsonl, progress, progress_option, say
+from broker_core.cli.parameter_types import TIME_FORMS, Seconds, time_if_one
 from broker_core.cli.target import Target, target_options
 
 if TYPE_CHECKING:
     from broker_core.base.positions import MessageId
-    from broker_core.cli.message_json import Outgoing
+    from broker_core.cli.message_forms import Outgoing
     from broker_core.client import Client, FileValue, Producer
     from broker_core.client.blocking.handles import Receipt
     from broker_core.client.settings.config import AccessMode, CompressionName, ProducerOptions
@@ -168,7 +168,7 @@ def produce(
     pulsarish produce reminders -m tea --deliver-after 240
     pulsarish produce orders --name loader --initial-sequence-id -1 < orders.txt
     """
-    from broker_core.cli.message_json import Outgoing
+    from broker_core.cli.message_forms import Outgoing
 
     _check_said_once(key, split_key, deliver_at, deliver_after)
     _check_name(name)
@@ -370,7 +370,7 @@ def _content(path: str, *, in_parts: bool) -> bytes | FileValue:
 
 
 def _from_json_lines(common: Outgoing) -> Iterator[Outgoing]:
-    from broker_core.cli.message_json import from_json
+    from broker_core.cli.message_forms import from_json
 
     for number, line in enumerate(stdin_lines(), 1):
         message = from_json(line, number)
@@ -436,3 +436,38 @@ def _due_ms(text: str | None) -> int:
     if time_ms < 0:
         raise UsageError(f'--deliver-at "{text}" is before 1970', hint="leave it out to deliver at once")
     return time_ms
+
+
+# -- stdin
+
+
+NAP_S: Final = 0.25
+_READ_BYTES: Final = 1 << 16
+
+
+def stdin_lines() -> Iterator[bytes]:
+    """Each line without its newline, as soon as it is there; the last one needs none."""
+    begun: list[bytes] = []
+    for chunk in iter(_next_chunk, b""):
+        first, *more = chunk.split(b"\n")
+        begun.append(first)
+        if more:
+            yield b"".join(begun)
+            yield from more[:-1]
+            begun = [more[-1]]
+    last = b"".join(begun)
+    if last:
+        yield last
+
+
+def _next_chunk() -> bytes:
+    """What can be read now, after waiting for it if need be; nothing at the end."""
+    stdin = sys.stdin.buffer
+    assert isinstance(stdin, io.BufferedIOBase)
+    try:
+        descriptor = stdin.fileno()
+    except io.UnsupportedOperation:
+        return stdin.read1(_READ_BYTES)
+    while not select.select([descriptor], [], [], NAP_S)[0]:
+        pass
+    return stdin.read1(_READ_BYTES)

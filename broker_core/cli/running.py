@@ -22,9 +22,8 @@ from broker_core.base.printable import printable
 from broker_core.base.private_files import private_opener
 from broker_core.cli.exits import Exit
 from broker_core.cli.output import Format, format_option, print_rows, say
-from broker_core.cli.seconds import SPAN_MIN_S, Seconds
-from broker_core.cli.target import data_dir_option, directory_or_default, has_directory_now, running_broker
-from broker_core.cli.whole_numbers import WholeNumber
+from broker_core.cli.parameter_types import SPAN_MIN_S, Seconds, WholeNumber
+from broker_core.cli.target import data_dir_option, directory_or_default, running_broker
 
 if TYPE_CHECKING:
     from broker_core.base.runtime import RuntimeInfo
@@ -66,6 +65,8 @@ def stop(data_dir: Path | None, timeout_s: float) -> None:
 
     Nothing that was confirmed is lost by it, nor by killing a broker.
     """
+    from broker_core.base.runtime import has_directory
+
     directory = directory_or_default(data_dir, os.environ)
     info = running_broker(directory)
     try:
@@ -77,7 +78,7 @@ def stop(data_dir: Path | None, timeout_s: float) -> None:
         ) from error
     clock = SystemClock()
     deadline_s = clock.monotonic() + timeout_s
-    while has_directory_now(info, directory):
+    while has_directory(info, directory):
         if clock.monotonic() > deadline_s:
             raise OperationTimeoutError(
                 f"the broker of {directory}, process {info.pid}, has not stopped in {timeout_s:g} s",

@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +19,8 @@ import click
 
 from broker_core.base.errors import PulsarishError, UsageError
 from broker_core.cli.output import say
+from broker_core.cli.parameter_types import WholeNumber
 from broker_core.cli.target import data_dir_option, directory_or_default
-from broker_core.cli.whole_numbers import WholeNumber
 
 HOST: Final = "127.0.0.1"
 """Where a broker listens: this machine only, as it does not ask who a client is."""
@@ -153,8 +155,6 @@ def _check_free(port: int) -> None:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            from broker_core.cli.port_owner import port_owner
-
             owner = port_owner(port)
             raise _no_port(f"port {port} is taken{f': {owner} listens there' if owner else ''}") from error
 
@@ -169,3 +169,61 @@ def _greet(directory: Path, durability: str, url: str) -> None:
     say(f"try         pulsarish produce hello -m hi --url {url}")
     say(f"            pulsarish consume hello --exit --url {url}")
     say("stop        Ctrl-C; it is safe, and so is killing it")
+
+
+# -- the process that has a port, as far as Linux tells its user
+
+_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LISTENS: Final = "0A"
+_SOCKET: Final = "socket:["
+_SHOWN_MAX: Final = 100
+"""Characters of a command line."""
+
+
+def port_owner(port: int) -> str:
+    """``process 12 (python -m ...)``, or whose process it is if its name is not to be had; "": nothing is known."""
+    sockets = dict(_listening(port))
+    for directory in Path("/proc").glob("[0-9]*"):
+        if sockets.keys() & _sockets_of(directory):
+            return f"process {directory.name} ({_command_of(directory)})"
+    return next((f"a process of user {_user_name(uid)}" for uid in sockets.values()), "")
+
+
+def _listening(port: int) -> Iterator[tuple[str, int]]:
+    """Inode and user of each socket that listens on ``port``."""
+    for table in _TABLES:
+        for line in _text(table).splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                yield fields[9], int(fields[7])
+
+
+def _sockets_of(process: Path) -> set[str]:
+    """Inodes of the sockets that a process has open; none if this user may not know."""
+    found = set()
+    with suppress(OSError):  # It is another user's, or gone.
+        for number in os.listdir(process / "fd"):
+            with suppress(FileNotFoundError):  # It was closed meanwhile.
+                found.add(os.readlink(process / "fd" / number))
+    return {each[len(_SOCKET) : -1] for each in found if each.startswith(_SOCKET)}
+
+
+def _command_of(process: Path) -> str:
+    words = _text(process / "cmdline").replace("\0", " ").strip() or _text(process / "comm").strip()
+    return words if len(words) <= _SHOWN_MAX else f"{words[:_SHOWN_MAX]}..."
+
+
+def _user_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "backslashreplace")
+    except OSError:
+        return ""

@@ -26,7 +26,7 @@ from broker_core.base.errors import (
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.spark_marks import SparkMark, mark_of
 from broker_core.cli.output import Row, counted, entries, say
-from broker_core.cli.seconds import Seconds
+from broker_core.cli.parameter_types import Seconds
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import confirm, find_stats, yes_option
 

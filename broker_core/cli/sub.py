@@ -19,11 +19,10 @@ from broker_core.base.positions import MessageId
 from broker_core.base.printable import printable_json
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.output import Format, Row, entries, format_option, on_terminal, print_rows, say
-from broker_core.cli.seconds import TIME_FORMS, Seconds, time_if_one
+from broker_core.cli.parameter_types import TIME_FORMS, Seconds, WholeNumber, time_if_one
 from broker_core.cli.spark_subs import find_spark_subscriptions, place_options, spark_namespace
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import confirm, find_stats, shortest, told_if_it_exists, yes_option
-from broker_core.cli.whole_numbers import WholeNumber
 
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi

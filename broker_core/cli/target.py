@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import click
 
 from broker_core.base.errors import ConfigError, ConnectionLostError
-from broker_core.cli.seconds import SPAN_MIN_S, Seconds
+from broker_core.cli.parameter_types import SPAN_MIN_S, Seconds
 
 if TYPE_CHECKING:
     from broker_core.base.names import NamespaceName
@@ -74,10 +74,10 @@ class Target:
 
     def client(self) -> Client:
         """A client of this broker; use it as a context manager."""
-        from broker_core.cli.connection_news import ConnectionNews
+        from broker_core.cli.connection_watch import ConnectionWatch
         from broker_core.client import Client
 
-        ConnectionNews().listen()
+        ConnectionWatch().listen()
         return Client(self.service_url, operation_timeout_s=self.timeout_s, **self.security)
 
     def admin(self, namespace: NamespaceName | None = None) -> AdminApi:
@@ -226,16 +226,16 @@ def running_broker(data_dir: Path) -> RuntimeInfo:
     A broker that was killed left it too, and another one may have its ports by now: a living one has its lock.
     """
     from broker_core.base.private_files import private_opener
-    from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
+    from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo, has_directory
 
     why = f"its {RUNTIME_FILE} is missing, damaged or another directory's"
     try:
         with open(data_dir / RUNTIME_FILE, "rb", opener=private_opener) as file:
             info = RuntimeInfo.read(file)
+        if info is not None and not has_directory(info, data_dir):
+            why = f"its {RUNTIME_FILE} is of process {info.pid}, which does not have it any more"
+            info = None
     except OSError:
-        info = None
-    if info is not None and not has_directory_now(info, data_dir):
-        why = f"its {RUNTIME_FILE} is of process {info.pid}, which does not have it any more"
         info = None
     if info is None:
         raise ConnectionLostError(
@@ -243,18 +243,6 @@ def running_broker(data_dir: Path) -> RuntimeInfo:
             hint=f'start one with: pulsarish serve --data-dir "{data_dir}" (or name another broker with --url)',
         )
     return info
-
-
-def has_directory_now(info: RuntimeInfo, data_dir: Path) -> bool:
-    """Whether the broker of ``info`` has ``data_dir`` now."""
-    from broker_core.base.private_files import private_opener
-    from broker_core.base.runtime import DATA_LOCK_FILE, has_directory
-
-    try:
-        with open(data_dir / DATA_LOCK_FILE, "rb", opener=private_opener) as lock:
-            return has_directory(info, lock)
-    except OSError:
-        return False
 
 
 def _checked(url: str) -> str:

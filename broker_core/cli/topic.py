@@ -15,8 +15,8 @@ from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceN
 from broker_core.base.printable import printable, printable_json
 from broker_core.base.suggest import meant_topic
 from broker_core.cli.output import Format, Row, counted, format_option, human_bytes, on_terminal, print_rows, say
+from broker_core.cli.parameter_types import NUMBER_MAX, WholeNumber
 from broker_core.cli.target import Target, target_options
-from broker_core.cli.whole_numbers import NUMBER_MAX, WholeNumber
 
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi

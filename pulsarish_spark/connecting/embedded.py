@@ -85,7 +85,7 @@ def find(data_dir: Path) -> RuntimeInfo | None:
     except FileNotFoundError:
         return None
     # After a restart of the machine or container another process may have that number, and another broker that port.
-    if info is None or not _is_alive(info.pid) or not _has(info, data_dir) or not _accepts(info.service_url):
+    if info is None or not _is_alive(info.pid) or not has_directory(info, data_dir) or not _accepts(info.service_url):
         return None
     return info
 
@@ -321,15 +321,6 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         pass  # It is another user's.
     return True
-
-
-def _has(info: RuntimeInfo, data_dir: Path) -> bool:
-    """Whether the broker of ``info`` has the lock of ``data_dir``."""
-    try:
-        with open(data_dir / DATA_LOCK_FILE, "rb", opener=private_opener) as lock:
-            return has_directory(info, lock)
-    except FileNotFoundError:
-        return False
 
 
 def _accepts(service_url: str) -> bool:

@@ -16,7 +16,7 @@ import pytest
 
 from broker_core.base.errors import OperationTimeoutError, PulsarishError
 from broker_core.base.positions import MessageId
-from broker_core.cli.message_json import Outgoing
+from broker_core.cli.message_forms import Outgoing
 from broker_core.cli.produce import _produce, _Sending
 from broker_core.client import Client, ProducerInterceptor
 from broker_core.client.blocking.loop_thread import shared_loop_thread

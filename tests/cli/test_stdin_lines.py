@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from broker_core.cli.stdin_lines import stdin_lines
+from broker_core.cli.produce import stdin_lines
 
 CONTENTS = [b"", b"\n", b"one", b"one\n", b"\n\none\n\n", b"a\r\nb", b"x" * 300_000 + b"\nshort\n" + b"y" * 100_000]
 

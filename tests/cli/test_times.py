@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker_core.base.clock import SystemClock
-from broker_core.cli.seconds import time_if_one
+from broker_core.cli.parameter_types import time_if_one
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import Pulsarish

@@ -7,14 +7,14 @@ import logging
 
 import pytest
 
-from broker_core.cli.connection_news import ConnectionNews
+from broker_core.cli.connection_watch import ConnectionWatch
 from broker_core.testing.virtual_timers import VirtualTimers
 
 
 def test_a_connection_that_comes_and_goes_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     """All that lose it are one loss; the next within ten seconds are told only if it stays away."""
     clock = VirtualTimers()
-    news = ConnectionNews(clock)
+    news = ConnectionWatch(clock)
 
     def heard(event: str, *arguments: str) -> list[str]:
         news.emit(logging.LogRecord("n", logging.INFO, "", 0, f"{event} owner=%r", arguments, None))

@@ -16,7 +16,7 @@ _QUIET_S: Final = 10.0
 """So long after a loss nothing is said of the next ones, unless the connection stays away."""
 
 
-class ConnectionNews(logging.Handler):
+class ConnectionWatch(logging.Handler):
     """Says on stderr when the first producer or consumer of a command has no broker, and when all have one again."""
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -29,7 +29,7 @@ class ConnectionNews(logging.Handler):
     def listen(self) -> None:
         """From now on. Harmless if it was called before, also on another one."""
         log = logging.getLogger("broker_core.client.connecting.attachment")
-        if not any(isinstance(each, ConnectionNews) for each in log.handlers):
+        if not any(isinstance(each, ConnectionWatch) for each in log.handlers):
             log.addHandler(self)
             log.setLevel(logging.INFO)
 

@@ -14,12 +14,12 @@ import click
 
 from broker_core.base.names import TopicName
 from broker_core.base.positions import ChunkMessageId, MessageId
+from broker_core.cli.message_forms import message_format_option, message_printer
 from broker_core.cli.output import on_terminal, say
-from broker_core.cli.printed_messages import message_format_option, message_printer
+from broker_core.cli.parameter_types import WholeNumber
 from broker_core.cli.sub import find_subscription, subscription_argument
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import find_stats
-from broker_core.cli.whole_numbers import WholeNumber
 
 if TYPE_CHECKING:
     from broker_core.client import Client, Message

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of time and points in time on the command line, written as in the options of Spark."""
+"""Types of parameters on the command line: whole numbers, and spans and points of time as in the options of Spark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,25 @@ import click
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import UsageError
 from broker_core.base.moments import written_moment, written_span_s
+
+NUMBER_MAX: Final = 2**63 - 1
+"""The largest that any broker can be asked for: Pulsar's numbers have 64 bits, and a sign."""
+
+
+class WholeNumber(click.IntRange):
+    """A number from ``lowest`` to ``highest``, which is too far away to be part of the help."""
+
+    def __init__(self, lowest: int, highest: int = NUMBER_MAX) -> None:
+        super().__init__(lowest)
+        self._highest = highest
+
+    def convert(self, value: int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; what is too large for a broker ends as any other wrong use."""
+        number = int(super().convert(value, param, ctx))
+        if number > self._highest:
+            self.fail(f"{number} is too large; {self._highest} is the most.", param, ctx)
+        return number
+
 
 SPAN_MAX_S: Final = 1e9
 """Thirty years. Sockets and clocks refuse far larger ones, with texts that nobody can read."""
