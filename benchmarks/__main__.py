@@ -31,7 +31,7 @@ from benchmarks import (
     report,
     storage_bench,
 )
-from benchmarks.connectors import NARROW_SIDE, SEVEN_COLUMNS, PulsarishConnector
+from benchmarks.connectors import THIRTEEN_COLUMNS, WIDE_SIDE, PulsarishConnector
 from benchmarks.measure import Figure
 from benchmarks.parts import add_only
 from benchmarks.spark_cases import SparkCases, new_session
@@ -94,9 +94,9 @@ def spark(quick: bool) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder, RunningBroker(Path(folder) / "data") as broker:
         session = new_session([])
         connector = PulsarishConnector(broker)
-        narrow = PulsarishConnector(broker, NARROW_SIDE, SEVEN_COLUMNS)
+        wide = PulsarishConnector(broker, WIDE_SIDE, THIRTEEN_COLUMNS)
         scale = QUICK if quick else FULL
-        figures = run_suite(SparkCases(session, Path(folder)), [connector, narrow], [connector], scale)
+        figures = run_suite(SparkCases(session, Path(folder)), [connector, wide], [connector], scale)
         session.stop()
     return figures
 

@@ -3,8 +3,9 @@
 
 A ``Connector`` says how to name the format, which options read or write a topic, how a topic is made, and which
 processes serve it. ``KafkaConnector`` exists twice in a run: at its defaults, and as somebody who knows Kafka's
-consumer would set it. Ours too: with all its columns, as it comes, and with the seven that Kafka's source and ``python
-limit`` have, because Spark works for every column of every row; and it reads from Apache Pulsar as well as from ours.
+consumer would set it. Ours too: as it comes, with the seven columns that Kafka's source and ``python limit`` have, and
+with six of Pulsar's beside them, because Spark works for every column of every row; and it reads from Apache Pulsar as
+well as from ours.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ OUR_SIDE: Final = "pulsarish"
 KAFKA_SIDE: Final = "kafka"
 TUNED_SIDE: Final = "kafka tuned"
 APACHE_SIDE: Final = "from apache pulsar"
-NARROW_SIDE: Final = "pulsarish, 7 columns"
-SEVEN_COLUMNS: Final = {"columns": "key,value,topic,partition,offset,timestamp,timestampType"}
+WIDE_SIDE: Final = "pulsarish, 13 columns"
+THIRTEEN_COLUMNS: Final = {
+    "columns": "key,value,topic,partition,offset,timestamp,timestampType,"
+    "message_id,publish_time,event_time,properties,ordering_key,key_is_bytes"
+}
 
 
 class Connector(Protocol):

@@ -148,7 +148,7 @@ class SparkCases:
     # -- what the Python boundary allows
 
     def limit_batch(self, rows: Rows, *, wide: bool) -> Run:
-        """Rows that exist already, through a batch source written in Python; ``wide``: with all of our columns."""
+        """Rows that exist already, through a batch source written in Python; ``wide``: with Pulsar's columns too."""
         options = {"rows": str(rows.count), "valueBytes": str(rows.value_bytes), "wide": str(wide).lower()}
         frame = self.spark.read.format("limit").options(**options)
         return timed(lambda: _to_noop(frame.load()), CpuMeter())

@@ -18,8 +18,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 _KAFKA_COLUMNS: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 )
-# The default columns of ours, said once more: what imported them would start later, and the limit be lower than it is.
-_OUR_COLUMNS: Final = (
+# THIRTEEN_COLUMNS of ours, once more: to import them would take longer, and the limit be lower than it is.
+_WIDE_COLUMNS: Final = (
     f"{_KAFKA_COLUMNS}, message_id string, publish_time timestamp, event_time timestamp, "
     "properties map<string,string>, ordering_key binary, key_is_bytes boolean"
 )
@@ -37,8 +37,8 @@ class Slice(InputPartition):
 
 
 def ready_batch(value_bytes: int, *, wide: bool) -> pa.RecordBatch:
-    """One batch with the seven columns of Spark's Kafka source, or ``wide``, with the thirteen of ours: Java works for
-    each column of each row, so the limit depends on how many there are."""
+    """One batch with the seven columns of Spark's Kafka source, or ``wide``, with six of Pulsar's beside them: Java
+    works for each column of each row, so the limit depends on how many there are."""
     index = np.arange(_CHUNK_ROWS, dtype=np.int64)
     offsets = pa.py_buffer((np.arange(_CHUNK_ROWS + 1, dtype=np.int32) * value_bytes).tobytes())
     values = pa.py_buffer(os.urandom(value_bytes) * _CHUNK_ROWS)
@@ -131,7 +131,7 @@ class LimitSource(DataSource):
         return "limit"
 
     def schema(self) -> str:
-        return _OUR_COLUMNS if self._is_wide else _KAFKA_COLUMNS
+        return _WIDE_COLUMNS if self._is_wide else _KAFKA_COLUMNS
 
     def reader(self, schema: Any) -> BatchLimit:
         return BatchLimit(int(self.options["rows"]), int(self.options["valueBytes"]), wide=self._is_wide)

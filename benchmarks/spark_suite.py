@@ -2,7 +2,7 @@
 """Which Spark cases are measured, on how many rows, how often. The same for ``make bench`` and ``make bench-peers``.
 
 Reads are shown beside what any source written in Python could reach with Kafka's seven columns (``LIMIT_SIDE``), and
-batch reads beside that with our thirteen as well (``WIDE_LIMIT_SIDE``).
+batch reads with thirteen of ours beside that with as many (``WIDE_LIMIT_SIDE``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.budgets import LIMIT_SIDE, WIDE_LIMIT_SIDE
 from benchmarks.compare import Sample, Side, in_turn
-from benchmarks.connectors import NARROW_SIDE, TUNED_SIDE, Connector
+from benchmarks.connectors import TUNED_SIDE, WIDE_SIDE, Connector
 from benchmarks.measure import Figure, Run
 from benchmarks.spark_cases import Rows, SparkCases, StreamRun
 
@@ -109,7 +109,7 @@ def _batch_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, sca
 
 def _stream_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, scale: Scale) -> list[Figure]:
     trigger = rows.count // TRIGGERS
-    whole = [reader for reader in readers if reader.side != NARROW_SIDE]  # fewer columns show in the batch read
+    whole = [reader for reader in readers if reader.side != WIDE_SIDE]  # more columns show in the batch read
     sides = _sides(whole, lambda reader: _both_rates(cases.stream_read(reader, rows, trigger_rows=trigger)))
     sides[LIMIT_SIDE] = lambda: _both_rates(cases.limit_stream(rows, trigger_rows=trigger))
     return in_turn(f"Spark stream read, {rows}", sides, scale.runs, warm_ups=scale.read_warm_ups)
@@ -132,9 +132,7 @@ def _latency(cases: SparkCases, readers: Sequence[Connector], scale: Scale) -> l
         found = cases.latency(reader, warm_s=5.0, seconds=scale.latency_s)
         return Sample({" p50": found.p50_ms, " p99": found.p99_ms, " of it checkpoint files": found.checkpoint_ms})
 
-    untuned = [
-        reader for reader in readers if reader.side not in (NARROW_SIDE, TUNED_SIDE)
-    ]  # both are about throughput
+    untuned = [reader for reader in readers if reader.side not in (TUNED_SIDE, WIDE_SIDE)]  # both are about throughput
     sides = _sides(untuned, run)
     case = "Spark micro-batch latency, default trigger,"
     return in_turn(case, sides, scale.latency_runs, unit="ms", better="lower")

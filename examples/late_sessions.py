@@ -38,7 +38,8 @@ topic = f"clicks-{uuid.uuid4().hex[:8]}"
 # %%
 PAUSE_MINUTES, PATIENCE_MINUTES = 10, 15
 
-clicks = spark.readStream.format("pulsarish").options(**where).option("startingOffsets", "earliest").load(topic)
+reader = spark.readStream.format("pulsarish").options(**where).option("columns", "key,event_time")
+clicks = reader.option("startingOffsets", "earliest").load(topic)
 sessions = (
     clicks.select(F.col("key").cast("string").alias("visitor"), "event_time")
     .withWatermark("event_time", f"{PATIENCE_MINUTES} minutes")

@@ -98,6 +98,7 @@ work = (
     .option("subscriptionName", "payment")
     .option("subscriptionType", "Shared")
     .option("retryEnabled", True)
+    .option("columns", "all")  # copies for other topics need Pulsar's columns too
     .option("maxOffsetsPerTrigger", 60)
     .load(topic)
 )

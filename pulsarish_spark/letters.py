@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a query does with rows that failed: copies to the retry topic, to come again later, or to the dead letter topic.
 
+    rows = spark.readStream.format("pulsarish").option("columns", "all")...
+
     def process(batch, _):
         failed = ...
         pulsarish_spark.retry_later(failed, 60, topic="orders", subscription="work")
@@ -39,6 +41,7 @@ _TIMES_MAX: Final = 2**31 - 2
 
 _NEEDED: Final = ("value", "topic", "message_id", "properties")
 _COPIED: Final = ("key", "key_is_bytes", "value", "ordering_key", "event_time")
+_READ_WITH: Final = '.option("columns", "key,key_is_bytes,value,topic,message_id,properties,ordering_key,event_time")'
 
 
 def retry_later(
@@ -54,14 +57,14 @@ def retry_later(
 ) -> None:
     """Let ``rows`` come again after ``delay_s``; those that came ``max_redeliver`` times so become dead letters.
 
-    ``rows`` have columns of the source: value, topic (full names), message_id and properties, and those of key,
-    key_is_bytes, ordering_key and event_time that copies should have. ``topic``: the query's, of several the first by
-    name. ``retry_letter_topic`` and ``dead_letter_topic``: other topics than ``TOPIC-SUBSCRIPTION-RETRY`` and ``-DLQ``,
-    which a subscription with a slash in its name needs. ``options``: of the sink. Rows do not tell where they are from:
-    of a query with an address of its own name it, as ``**{"service.url": "pulsar://host:6650"}``. Else copies go to the
-    broker of the environment, or to the embedded one, if it has ``topic``. Returns when all copies are stored;
-    ConfigError if it has not, or if a column is missing. A copy comes to the consumers that subscribed to the retry
-    topic (``retryEnabled``).
+    ``rows`` have columns of the source, which its option ``columns`` names: value, topic (full names), message_id and
+    properties, and those of key, key_is_bytes, ordering_key and event_time that copies should have. ``topic``: the
+    query's, of several the first by name. ``retry_letter_topic`` and ``dead_letter_topic``: other topics than
+    ``TOPIC-SUBSCRIPTION-RETRY`` and ``-DLQ``, which a subscription with a slash in its name needs. ``options``: of the
+    sink. Rows do not tell where they are from: of a query with an address of its own name it, as
+    ``**{"service.url": "pulsar://host:6650"}``. Else copies go to the broker of the environment, or to the embedded
+    one, if it has ``topic``. Returns when all copies are stored; ConfigError if it has not, or if a column is missing.
+    A copy comes to the consumers that subscribed to the retry topic (``retryEnabled``).
     """
     from pyspark.sql import functions
 
@@ -110,8 +113,8 @@ def _check(rows: DataFrame) -> None:
     missing = [name for name in _NEEDED if name not in rows.columns]
     if missing:
         raise ConfigError(
-            f"the rows have no column {missing[0]}, which a copy needs",
-            hint=f"keep the source's columns {', '.join(_NEEDED)} in the rows",
+            f"the rows have no column {' and no '.join(missing)}, which a copy needs",
+            hint=f"give the query {_READ_WITH}, which are all that a copy can have, and keep them in the rows",
         )
 
 

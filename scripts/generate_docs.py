@@ -57,7 +57,7 @@ def options_markdown() -> str:
             "",
             "## Columns of the source",
             "",
-            'A source has those that are not marked "by name", unless an option names others.',
+            "A source has the first seven, those of Spark's Kafka source, unless the option `columns` names others.",
             "",
             "| column | Spark type | meaning |",
             "|---|---|---|",
@@ -83,8 +83,7 @@ def _option_row(option: Option) -> str:
 
 
 def _column_row(column: Column) -> str:
-    name = f"`{column.name}`, by name" if column.by_name_only else f"`{column.name}`"
-    return f"| {name} | {column.type.spark().simpleString()} | {_cell(column.meaning)} |"
+    return f"| `{column.name}` | {column.type} | {_cell(column.meaning)} |"
 
 
 def _cell(text: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that say how much a batch and a task read."""
+"""The options that say how much a batch reads (``AMOUNTS``), and how it is divided into tasks (``DIVIDING``)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.moments import parse_span_s
-from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import count
+from pulsarish_spark.options.option import Option, Side, count, filled
 from pulsarish_spark.places.topics import Selection, exact_topic, once, parse_json
 
 _NO_TRIGGER: Final = "a batch read has no triggers; remove it"
@@ -57,6 +56,7 @@ AMOUNTS: Final = (
         "each partition. A broker without message indexes is read twice for that, up to 64 MiB or 20,000 entries a "
         "trigger; beyond these only larger entries than all of those seen can make a batch larger.",
         wrong_side=_NO_TRIGGER,
+        fills="messages_max",
     ),
     Option(
         "maxBytesPerTrigger",
@@ -68,6 +68,7 @@ AMOUNTS: Final = (
         "what a batch takes is read twice, up to 64 MiB or 20,000 entries a trigger; what lies beyond these is taken "
         "as far as it may be if all of its entries are as large as the largest that was seen.",
         wrong_side=_NO_TRIGGER,
+        fills="bytes_max",
     ),
     Option(
         "minOffsetsPerTrigger",
@@ -78,6 +79,7 @@ AMOUNTS: Final = (
         "runs at once, and AvailableNow and Once take what there is. Without message indexes the number is judged by "
         "the number of entries.",
         wrong_side=_NO_TRIGGER,
+        fills="messages_min",
     ),
     Option(
         "maxTriggerDelay",
@@ -86,6 +88,7 @@ AMOUNTS: Final = (
         "5m",
         "How long minOffsetsPerTrigger may keep new messages waiting. Default 15m.",
         wrong_side=_NO_TRIGGER,
+        fills="delay_s_max",
     ),
     Option(
         "topicWeights",
@@ -95,14 +98,26 @@ AMOUNTS: Final = (
         "How limits of a trigger are shared out over topics: a partition counts as if it had so many times its "
         f"backlog. Whole numbers up to {WEIGHT_MAX}; 1 for topics that are not named.",
         wrong_side=_NO_TRIGGER,
+        fills="topic_weights",
     ),
-    Option("minPartitions", Side.READ, count, "8", "At least about so many tasks: long ranges are split."),
+)
+
+DIVIDING: Final = (
+    Option(
+        "minPartitions",
+        Side.READ,
+        count,
+        "8",
+        "At least about so many tasks: long ranges are split.",
+        fills="min_partitions",
+    ),
     Option(
         "inputPartitions",
         Side.READ,
         count,
         "4",
         "Exactly so many tasks, if there are as many topic partitions: partition p is read by task p mod n.",
+        fills="input_partitions",
     ),
     Option(
         "maxRecordsPerPartition",
@@ -111,6 +126,7 @@ AMOUNTS: Final = (
         "100000",
         "Messages of one task at most, to within one entry. Without message indexes: within the first 64 MiB or 20,000 "
         "entries that are read; beyond them to within a factor of two where batches of all sizes are mixed evenly.",
+        fills="max_records_per_partition",
     ),
 )
 
@@ -131,10 +147,4 @@ def amounts_of(given: Mapping[str, Any], selection: Selection) -> Amounts:
                 f"option topicWeights names topic {topic}, which this query does not read",
                 hint=f"it reads {selection.pattern or ', '.join(selection.names)}",
             )
-    return Amounts(
-        messages_max=most,
-        messages_min=least,
-        bytes_max=given.get("maxBytesPerTrigger"),
-        delay_s_max=given.get("maxTriggerDelay", TRIGGER_DELAY_S_DEFAULT),
-        topic_weights=given.get("topicWeights", {}),
-    )
+    return Amounts(**filled(AMOUNTS, given))

@@ -12,13 +12,10 @@ from typing import Any, Final
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.moments import Moment, parse_moment, time_text
-from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import one_of
+from pulsarish_spark.options.option import Option, Side, one_of
 from pulsarish_spark.places.start_spec import AtSubscription, Bound, OffsetSpec, parse_offset_spec, parse_time_spec
 
-NO_MATCH_STRATEGIES: Final = ("error", "latest")
-
-_STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 """Options in order of precedence: each wins over those behind it."""
 
@@ -66,9 +63,10 @@ BOUNDS: Final = (
     Option(
         "startingOffsetsByTimestampStrategy",
         Side.READ,
-        one_of(*NO_MATCH_STRATEGIES),
+        one_of(("error", "latest")),
         "latest",
         "What to do in a partition without a message as young as the time where it starts: error (default), or latest.",
+        fills="no_match",
     ),
     Option(
         "endingTimestamp",
@@ -92,7 +90,7 @@ BOUNDS: Final = (
 
 def start_of(given: Mapping[str, Any], side: Side) -> Bound:
     """Where reading starts; ConfigError if that cannot be meant."""
-    bound = _bound(given, _STARTS)
+    bound = _bound(given, STARTS)
     _check_subscription(bound, given)
     if side is Side.BATCH_READ and (option := next(bound.says("latest"), "")):
         raise ConfigError(

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.moments import Moment, parse_moment, time_text
-from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import count
+from pulsarish_spark.options.option import Option, Side, count
 from pulsarish_spark.rows.kept_rows import EventWindow, KeptRows, SlotRange
 
 KEY_RANGES_MAX: Final = 1024
@@ -59,6 +58,7 @@ FILTERING: Final = (
         "So many tasks for each partition, each with the rows of its range of key hashes, so that the rows of a key "
         "come in their order in one task. Each of them reads all of its partition, which costs so many times the "
         "reading; messages without a key are all in one.",
+        fills="key_ranges",
     ),
     Option(
         "keyHashRange",
@@ -97,15 +97,13 @@ def kept_rows_of(given: Mapping[str, Any], now_ms: int) -> KeptRows:
     return KeptRows(given.get("keyHashRange", ()), EventWindow(start_ms, end_ms))
 
 
-def key_ranges_of(given: Mapping[str, Any]) -> int | None:
-    """Into how many ranges of keys a partition is divided; None: not asked for."""
-    ranges: int | None = given.get("keyRanges")
-    if ranges is not None and (cutting := next((option for option in _CUTTING if option in given), "")):
+def check_key_ranges(given: Mapping[str, Any]) -> None:
+    """ConfigError where another option cuts partitions too."""
+    if "keyRanges" in given and (cutting := next((option for option in _CUTTING if option in given), "")):
         raise ConfigError(
             f"keyRanges keeps the rows of a key in one task, and {cutting} cuts partitions otherwise",
             hint="give one of them",
         )
-    return ranges
 
 
 def _ms(moment: Moment | None, now_ms: int) -> int | None:

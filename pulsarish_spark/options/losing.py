@@ -7,38 +7,25 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from broker_core.base.errors import ConfigError
-from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import mounted_path
+from pulsarish_spark.options.option import Option, Side, mounted_path, one_of
 
 OnLoss = Literal["fail", "warn", "quarantine"]
 
-_WORDS: Final[Mapping[str, OnLoss]] = {
-    "true": "fail",
-    "false": "warn",
-    "fail": "fail",
-    "warn": "warn",
-    "quarantine": "quarantine",
-}
+_WORDS: Final = {"true": "fail", "false": "warn", "fail": "fail", "warn": "warn", "quarantine": "quarantine"}
 
 _QUARANTINE: Final = "quarantineDirectory"
-
-
-def _on_loss(text: str) -> OnLoss:
-    word = text.strip().lower()
-    if word not in _WORDS:
-        raise ValueError(f"it takes one of {', '.join(_WORDS)}")
-    return _WORDS[word]
 
 
 LOSING: Final = (
     Option(
         "failOnDataLoss",
         Side.READ,
-        _on_loss,
+        one_of(_WORDS),
         "false",
         "What to do when messages that should be read cannot be decoded, or are gone, or may be, as the checkpoint, "
         "the subscription and the broker disagree: true or fail (default); false or warn: one warning, and go on; "
         "quarantine: the same, and what is missing is written to a file first ([losses.md](losses.md)).",
+        fills="on_loss",
     ),
     Option(
         _QUARANTINE,
@@ -46,13 +33,14 @@ LOSING: Final = (
         mounted_path,
         "/var/lib/losses",
         "Folder of these files, which the driver and all executors share; one for each query. Needed for quarantine.",
+        fills="quarantine_directory",
     ),
 )
 
 
-def quarantine_directory_of(given: Mapping[str, Any]) -> str:
-    """The folder, empty without quarantine; ConfigError if only one of both options is given."""
-    directory: str = given.get(_QUARANTINE, "")
+def check_losing(given: Mapping[str, Any]) -> None:
+    """ConfigError if only one of quarantine and its folder is given."""
+    directory = given.get(_QUARANTINE, "")
     wanted = given.get("failOnDataLoss") == "quarantine"
     if wanted and not directory:
         raise ConfigError(
@@ -63,4 +51,3 @@ def quarantine_directory_of(given: Mapping[str, Any]) -> str:
         raise ConfigError(
             f"{_QUARANTINE} means nothing without quarantine", hint='add .option("failOnDataLoss", "quarantine")'
         )
-    return directory

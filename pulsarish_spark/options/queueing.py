@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from broker_core.base.errors import ConfigError
-from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import count, flag, milliseconds
+from pulsarish_spark.options.option import Option, Side, count, filled, flag, milliseconds
 from pulsarish_spark.places.start_spec import OffsetSpec, Word
 from pulsarish_spark.places.topics import kept_name, parse_topic
 
@@ -45,28 +44,26 @@ _REFUSED: Final = {
 
 
 def _subscription_type(text: str) -> QueueType:
+    types: dict[str, QueueType] = {"shared": "shared", "key_shared": "key_shared"}
     word = text.strip().lower()
-    if word == "shared":
-        return "shared"
-    if word == "key_shared":
-        return "key_shared"
     if word in ("exclusive", "failover"):
         raise ValueError(
             "a query that reads alone needs no type: without this option it goes by positions, which is exactly-once "
             "and faster"
         )
-    raise ValueError("it takes Shared or Key_Shared")
+    if word not in types:
+        raise ValueError("it takes Shared or Key_Shared")
+    return types[word]
 
 
 def _guarantee(text: str) -> Guarantee:
+    guarantees: dict[str, Guarantee] = {"commit": "commit", "claim": "claim"}
     word = text.strip().lower()
-    if word == "commit":
-        return "commit"
-    if word == "claim":
-        return "claim"
     if word == "lock":
         raise ValueError("lock needs transactions, which this client does not have yet; it takes commit or claim")
-    raise ValueError("it takes commit or claim")
+    if word not in guarantees:
+        raise ValueError("it takes commit or claim")
+    return guarantees[word]
 
 
 def _priority(text: str) -> int:
@@ -84,6 +81,7 @@ QUEUEING: Final = (
         "Shared or Key_Shared: the query is one consumer among others of subscriptionName "
         "([queues.md](queues.md)). Without it a query reads alone, by positions.",
         wrong_side=_NO_QUEUE,
+        fills="type",
     ),
     Option(
         "queueGuarantee",
@@ -93,6 +91,7 @@ QUEUEING: Final = (
         "When a query with a subscriptionType acknowledges: commit (default), after the batch; or claim, when Spark "
         "has noted what is in it, so that nobody else gets it while a killed query is away.",
         wrong_side=_NO_QUEUE,
+        fills="guarantee",
     ),
     Option(
         "queueConsumers",
@@ -103,6 +102,7 @@ QUEUEING: Final = (
         "(50000 by default), and by turns as much as any other consumer. Default: as many as maxOffsetsPerTrigger "
         "needs, at most 3; 1 without it.",
         wrong_side=_NO_QUEUE,
+        fills="consumers",
     ),
     Option(
         "consumerName",
@@ -112,6 +112,7 @@ QUEUEING: Final = (
         "Name of such a query's consumers in the broker's statistics; with claim also of its hold subscription, so "
         "that several queries on one subscription need several.",
         wrong_side=_NO_QUEUE,
+        fills="consumer_name",
     ),
     Option(
         "priorityLevel",
@@ -120,6 +121,7 @@ QUEUEING: Final = (
         "1",
         "Priority of such a query's consumers: the broker serves lower levels first. Default 0.",
         wrong_side=_NO_QUEUE,
+        fills="priority_level",
     ),
     Option(
         "availableNowQuietMs",
@@ -129,6 +131,7 @@ QUEUEING: Final = (
         "Such a query ends under AvailableNow when the broker has given nothing for so long. Default "
         f"{QUIET_S_DEFAULT * 1000:.0f}. What is delayed and not due is not waited for.",
         wrong_side=_NO_QUEUE,
+        fills="quiet_s",
     ),
     Option(
         "deadLetterTopic",
@@ -139,6 +142,7 @@ QUEUEING: Final = (
         "their batch is done; they are no losses then. Without it failOnDataLoss says what becomes of them. For rows "
         "that fail there is dead_letter ([queues.md](queues.md#rows-that-failed)).",
         wrong_side=_NO_QUEUE,
+        fills="dead_letter_topic",
     ),
     Option(
         "retryEnabled",
@@ -148,6 +152,7 @@ QUEUEING: Final = (
         "Such a query also takes what is in the retry topic, TOPIC-SUBSCRIPTION-RETRY, and makes it if it is not "
         "there; as clients do that enable retries. Default false.",
         wrong_side=_NO_QUEUE,
+        fills="retry",
     ),
 )
 
@@ -192,18 +197,8 @@ def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
             "retryEnabled does not work with topicsPattern: a retry topic is named after the first topic",
             hint="name the topics, and the retry topic as one of them",
         )
-    return QueueOptions(
-        type=given["subscriptionType"],
-        start=start,
-        new_start=start or given.get("subscriptionInitialPosition", "latest"),
-        guarantee=given.get("queueGuarantee", "commit"),
-        consumers=given.get("queueConsumers"),
-        consumer_name=given.get("consumerName", ""),
-        priority_level=given.get("priorityLevel", 0),
-        quiet_s=given.get("availableNowQuietMs", QUIET_S_DEFAULT),
-        retry=given.get("retryEnabled", False),
-        dead_letter_topic=given.get("deadLetterTopic", ""),
-    )
+    new_start = start or given.get("subscriptionInitialPosition", "latest")
+    return QueueOptions(start=start, new_start=new_start, **filled(QUEUEING, given))
 
 
 def _start_of(starting: OffsetSpec | None) -> Word | None:

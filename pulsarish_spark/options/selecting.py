@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that say which topics, and which of their partitions."""
+"""The options that say which topics, and which of their partitions; or which exported batch instead."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
-from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import milliseconds
+from pulsarish_spark.options.option import Option, Side, milliseconds, mounted_path
 from pulsarish_spark.places.topics import (
     Selection,
     exact_topic,
@@ -20,6 +19,7 @@ from pulsarish_spark.places.topics import (
     parse_topics,
 )
 
+REPLAY_FILE: Final = "replayFile"
 SELECTORS: Final = ("topic", "topics", "assign", "topicsPattern")
 """The options of which one says what to read."""
 
@@ -65,6 +65,19 @@ SELECTING: Final = (
         "1000",
         f"How often a stream looks for new partitions, and for topics that match. Default {DISCOVERY_S * 1000:.0f}.",
         wrong_side="a batch read looks once; remove it",
+        fills="discovery_s",
+    ),
+)
+
+REPLAYING: Final = (
+    Option(
+        REPLAY_FILE,
+        Side.BATCH_READ,
+        mounted_path,
+        "/data/batch-41.parquet",
+        "Read the batch of a stream that was exported to this file, without any broker; no other option goes with it "
+        "([losses.md](losses.md#exporting-a-batch)).",
+        wrong_side="a file has one batch; read it with spark.read",
     ),
 )
 

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of the sink: how rows become entries."""
+"""The options of the sink: how rows become messages (``MAKING``), and the settings of the client's writer."""
 
 from __future__ import annotations
 
 from typing import Final, Literal
 
 from broker_core.base.hashing import HashingScheme
-from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.parsing import count, flag, milliseconds, one_of
+from pulsarish_spark.options.option import Option, Side, count, flag, milliseconds, one_of
 
 KeyForm = Literal["auto", "text", "bytes"]
-KEY_FORMS: Final[tuple[KeyForm, ...]] = ("auto", "text", "bytes")
 HASHING_SCHEMES: Final[dict[str, HashingScheme]] = {
     "JavaStringHash": "java",
     "Murmur3_32Hash": "murmur3",
@@ -19,24 +17,8 @@ HASHING_SCHEMES: Final[dict[str, HashingScheme]] = {
 }
 """Pulsar's names of what the client calls otherwise."""
 ROUTING_MODES: Final = {"RoundRobinPartition": "round_robin", "SinglePartition": "single_partition"}
-BATCHING_TYPES: Final = ("default", "key_based")
-COMPRESSIONS: Final = ("none", "lz4", "zlib", "zstd", "snappy")
 DELIVER_AFTER_MS_MAX: Final = 100 * 365 * 24 * 60 * 60 * 1000
 """A century: a longer delay is a mistake, of its unit for example."""
-
-
-def _hashing_scheme(text: str) -> HashingScheme:
-    by_word = {name.lower(): scheme for name, scheme in HASHING_SCHEMES.items()}
-    if (scheme := by_word.get(text.strip().lower())) is None:
-        raise ValueError(f"it takes one of {', '.join(HASHING_SCHEMES)}")
-    return scheme
-
-
-def _routing_mode(text: str) -> str:
-    by_word = {name.lower(): mode for name, mode in ROUTING_MODES.items()}
-    if (mode := by_word.get(text.strip().lower())) is None:
-        raise ValueError(f"it takes one of {', '.join(ROUTING_MODES)}")
-    return mode
 
 
 def _delay_ms(text: str) -> int:
@@ -45,41 +27,15 @@ def _delay_ms(text: str) -> int:
     return delay
 
 
-SENDING: Final = (
-    Option(
-        "hashingScheme",
-        Side.WRITE,
-        _hashing_scheme,
-        "BoostHash",
-        "How the key chooses the partition. Default JavaStringHash, as in the Java client; the default of the C++ and "
-        "Python clients is BoostHash (of Boost 1.82 or newer, in Python from 3.6 on), that of the Go client "
-        "GoStringHash (Go calls it JavaStringHash); those of Java, Go and C++ also have Murmur3_32Hash.",
-        ("pulsar.producer.hashingScheme",),
-    ),
+MAKING: Final = (
     Option(
         "keyForm",
         Side.WRITE,
-        one_of(*KEY_FORMS),
+        one_of(("auto", "text", "bytes")),
         "bytes",
         "How keys go out: text, or bytes (base64-encoded on their way, with a flag). Default auto: as the column "
         "key_is_bytes says, else as text where they are UTF-8. The forms of one key may go to different partitions.",
-    ),
-    Option(
-        "messageRoutingMode",
-        Side.WRITE,
-        _routing_mode,
-        "SinglePartition",
-        "Where rows without a key go; a key decides always. RoundRobinPartition (default): to all partitions in turn; "
-        "SinglePartition: those of one task to one of them. The column partition beats both.",
-        ("pulsar.producer.messageRoutingMode",),
-    ),
-    Option(
-        "batchingType",
-        Side.WRITE,
-        one_of(*BATCHING_TYPES),
-        "key_based",
-        "What an entry may hold: default, any rows; key_based, rows of one key, so that Key_Shared consumers get each "
-        "key in order. Rows of other keys may then be stored in another order than they came in.",
+        fills="key_form",
     ),
     Option(
         "deliverAfterMs",
@@ -88,6 +44,40 @@ SENDING: Final = (
         "60000",
         "Milliseconds after sending before which Shared and Key_Shared consumers do not get a row. The columns "
         "deliver_at and deliver_after beat it where they are not null. Default: rows are delivered at once.",
+        fills="deliver_after_ms",
+    ),
+)
+
+SENDING: Final = (
+    Option(
+        "hashingScheme",
+        Side.WRITE,
+        one_of(HASHING_SCHEMES),
+        "BoostHash",
+        "How the key chooses the partition. Default JavaStringHash, as in the Java client; the default of the C++ and "
+        "Python clients is BoostHash (of Boost 1.82 or newer, in Python from 3.6 on), that of the Go client "
+        "GoStringHash (Go calls it JavaStringHash); those of Java, Go and C++ also have Murmur3_32Hash.",
+        ("pulsar.producer.hashingScheme",),
+        fills="hashing_scheme",
+    ),
+    Option(
+        "messageRoutingMode",
+        Side.WRITE,
+        one_of(ROUTING_MODES),
+        "SinglePartition",
+        "Where rows without a key go; a key decides always. RoundRobinPartition (default): to all partitions in turn; "
+        "SinglePartition: those of one task to one of them. The column partition beats both.",
+        ("pulsar.producer.messageRoutingMode",),
+        fills="message_routing_mode",
+    ),
+    Option(
+        "batchingType",
+        Side.WRITE,
+        one_of(("default", "key_based")),
+        "key_based",
+        "What an entry may hold: default, any rows; key_based, rows of one key, so that Key_Shared consumers get each "
+        "key in order. Rows of other keys may then be stored in another order than they came in.",
+        fills="batching_type",
     ),
     Option(
         "sendTimeoutMs",
@@ -97,6 +87,7 @@ SENDING: Final = (
         "How long a row may wait for the broker's confirmation before its task fails; whether the row is stored is not "
         "known then, and the error says so. Default operationTimeoutMs. It cannot be for ever, which 0 is in Java.",
         ("pulsar.producer.sendTimeoutMs",),
+        fills="send_timeout_s",
     ),
     Option(
         "memoryLimitBytes",
@@ -106,6 +97,7 @@ SENDING: Final = (
         "Bytes that a task may have sent and not confirmed, over all its topics and partitions; it waits for room, and "
         "sends an entry that is larger alone. Default 33554432.",
         ("pulsar.client.memoryLimitBytes",),
+        fills="window_bytes_max",
     ),
     Option(
         "chunkingEnabled",
@@ -114,6 +106,7 @@ SENDING: Final = (
         "true",
         "Send a value that is larger than the broker takes at once in chunks. Default false: an error.",
         ("pulsar.producer.chunkingEnabled",),
+        fills="chunking_enabled",
     ),
     Option(
         "chunkMaxMessageSize",
@@ -122,14 +115,16 @@ SENDING: Final = (
         "1048576",
         "Bytes of one chunk at most. Default what the broker takes.",
         ("pulsar.producer.chunkMaxMessageSize",),
+        fills="chunk_max_message_size",
     ),
     Option(
         "compression",
         Side.WRITE,
-        one_of(*COMPRESSIONS),
+        one_of(("none", "lz4", "zlib", "zstd", "snappy")),
         "lz4",
         "Codec of the entries written. Default none.",
         ("pulsar.producer.compressionType",),
+        fills="compression",
     ),
     Option(
         "batchingMaxMessages",
@@ -138,6 +133,7 @@ SENDING: Final = (
         "1000",
         "Messages of one entry at most. Default 4096.",
         ("pulsar.producer.batchingMaxMessages",),
+        fills="batching_max_messages",
     ),
     Option(
         "batchingMaxBytes",
@@ -146,5 +142,6 @@ SENDING: Final = (
         "131072",
         "Payload bytes of one entry at most, before compression. Default 524288.",
         ("pulsar.producer.batchingMaxBytes",),
+        fills="batching_max_bytes",
     ),
 )

@@ -13,19 +13,17 @@ from typing import Any, Final
 
 from broker_core.base.errors import ConfigError, PulsarishError
 from broker_core.base.suggest import closest
-from pulsarish_spark.options.amounts import AMOUNTS
+from pulsarish_spark.options.amounts import AMOUNTS, DIVIDING
 from pulsarish_spark.options.bounds import BOUNDS
-from pulsarish_spark.options.connecting import CONNECTING
+from pulsarish_spark.options.connecting import ALIAS_BEGINNINGS, CONNECTING, SECURING
 from pulsarish_spark.options.filtering import FILTERING
 from pulsarish_spark.options.following import FOLLOWING
 from pulsarish_spark.options.losing import LOSING
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.queueing import QUEUEING
 from pulsarish_spark.options.refused import FOREIGN, OF_A_QUERY, REFUSED, SAID_INSTEAD, SECURING_KAFKA
-from pulsarish_spark.options.replaying import REPLAYING
-from pulsarish_spark.options.securing import ALIAS_BEGINNINGS, SECURING
-from pulsarish_spark.options.selecting import SELECTING
-from pulsarish_spark.options.sending import SENDING
+from pulsarish_spark.options.selecting import REPLAYING, SELECTING
+from pulsarish_spark.options.sending import MAKING, SENDING
 from pulsarish_spark.options.shaping import SHAPING
 
 OPTIONS: Final[tuple[Option, ...]] = (
@@ -36,10 +34,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *BOUNDS,
     *FILTERING,
     *AMOUNTS,
+    *DIVIDING,
     *LOSING,
     *FOLLOWING,
     *QUEUEING,
     *REPLAYING,
+    *MAKING,
     *SENDING,
 )
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from broker_core.base.errors import UsageError
 from broker_core.base.runtime import scheme_of
-from pulsarish_spark.rows.schema import ALL_COLUMNS, TopicColumns
+from pulsarish_spark.rows.schema import KNOWN_COLUMNS, TopicColumns
 from pulsarish_spark.whole_file import whole_file
 
 FORM: Final = 1
@@ -128,7 +128,7 @@ def open_export(path: str | os.PathLike[str]) -> ExportFile:
             hint="give a file of pulsarish_spark.export_batch, under a path that driver and executors share",
         ) from error
     said = _said(metadata)
-    if said.get("form") != FORM or not {*said.get("columns", ["none"])} <= {*ALL_COLUMNS}:
+    if said.get("form") != FORM or not {*said.get("columns", ["none"])} <= {*KNOWN_COLUMNS}:
         raise UsageError(
             f"{path} cannot be replayed: it was not exported, or by a newer version",
             hint="give a file of pulsarish_spark.export_batch; spark.read.parquet reads the rows of any",

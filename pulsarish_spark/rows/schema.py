@@ -2,9 +2,8 @@
 """The columns of the source: Spark's type, the Arrow type that Spark checks each batch against, and what they mean.
 
 A topic has a declaration of its columns, ``TopicColumns``; all of one source have the same names and Spark types, as a
-DataFrame has one schema. The first seven are those of Spark's Kafka source. Those that a source has unless it is asked
-for others, ``DEFAULT_COLUMNS``, never change: they are the schema of what users have written. How a column gets its
-values is in ``columns``.
+DataFrame has one schema. A source has the seven columns of Spark's Kafka source, ``KAFKA_COLUMNS``, unless an option
+names others. How a column gets its values is in ``columns``.
 """
 
 from __future__ import annotations
@@ -14,121 +13,113 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from broker_core.base.errors import ConfigError
-from pulsarish_spark.rows.types import BINARY, BOOLEAN, INTEGER, LONG, STRING, TIMESTAMP, ColumnType, Headers, TextMap
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 HEADERS_COLUMN: Final = "headers"
 REDELIVERY_COLUMN: Final = "redelivery_count"
 
+_TEXT_MAP: Final = "map<string,string>"
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its type, the decoder's columns that it is made from, and its meaning.
-
-    ``by_name_only``: a source has it only where an option names it.
-    """
+    """One column: its type in Spark's words, the decoder's columns that it is made from, and its meaning."""
 
     name: str
-    type: ColumnType
+    type: str
     decoded: tuple[str, ...]
     meaning: str
-    by_name_only: bool = False
 
 
 COLUMNS: Final = (
-    Column("key", BINARY, ("key",), "key as bytes; null where the message has none"),
-    Column("value", BINARY, ("value",), "payload; null where the producer sent an explicit null"),
-    Column("topic", STRING, (), "full name of the topic, without the partition"),
+    Column("key", "binary", ("key",), "key as bytes; null where the message has none"),
+    Column("value", "binary", ("value",), "payload; null where the producer sent an explicit null"),
+    Column("topic", "string", (), "full name of the topic, without the partition"),
     Column(
         "partition",
-        INTEGER,
+        "int",
         (),
         "partition number, also of a partition that is read as a topic; 0 where the topic has no partitions",
     ),
-    Column("offset", LONG, ("index",), "index of the message in its partition; null where the broker does not tell"),
-    Column("timestamp", TIMESTAMP, ("publish_time",), "publish time"),
-    Column("timestampType", INTEGER, (), "0: the producer's clock made the timestamp"),
-    Column("message_id", STRING, ("ledger", "entry", "batch_index"), "ledger:entry:partition[:batch]"),
-    Column("publish_time", TIMESTAMP, ("publish_time",), "publish time, by Pulsar's name"),
+    Column(
+        "offset", "bigint", ("index",), "index of the message in its partition; null where the broker does not tell"
+    ),
+    Column("timestamp", "timestamp", ("publish_time",), "publish time"),
+    Column("timestampType", "int", (), "0: the producer's clock made the timestamp"),
+    Column("message_id", "string", ("ledger", "entry", "batch_index"), "ledger:entry:partition[:batch]"),
+    Column("publish_time", "timestamp", ("publish_time",), "publish time, by Pulsar's name"),
     Column(
         "event_time",
-        TIMESTAMP,
+        "timestamp",
         ("event_time",),
         "event time; null where the producer gave none, or one that no timestamp holds",
     ),
     Column(
         "properties",
-        TextMap(),
+        _TEXT_MAP,
         ("properties",),
         "properties; empty where there are none; of several with one name the last",
     ),
-    Column("ordering_key", BINARY, ("ordering_key",), "ordering key; null where the message has none"),
+    Column("ordering_key", "binary", ("ordering_key",), "ordering key; null where the message has none"),
     Column(
         "key_is_bytes",
-        BOOLEAN,
+        "boolean",
         ("key_is_bytes",),
         "true where the producer gave the key as bytes, false where as text; null where the message has no key",
     ),
     Column(
         HEADERS_COLUMN,
-        Headers(),
+        _HEADERS,
         ("property_pairs",),
         "properties in the form of Kafka's headers: all of them in their order; null where there are none",
-        by_name_only=True,
     ),
-    Column("producer_name", STRING, ("producer_name",), "name of the producer", by_name_only=True),
+    Column("producer_name", "string", ("producer_name",), "name of the producer"),
     Column(
         "sequence_id",
-        LONG,
+        "bigint",
         ("sequence_id",),
         "number that the producer gave the message; they rise within a producer's messages to one partition",
-        by_name_only=True,
     ),
     Column(
         "schema_version",
-        LONG,
+        "bigint",
         ("schema_version",),
         "version of the topic's schema that the producer wrote with; null where it had none",
-        by_name_only=True,
     ),
     Column(
         "replicated_from",
-        STRING,
+        "string",
         ("replicated_from",),
         "cluster that the message was sent to, where geo-replication brought it here; else null",
-        by_name_only=True,
     ),
     Column(
         REDELIVERY_COLUMN,
-        INTEGER,
+        "int",
         (),
         "how often the broker has given out the message before, in a query with a subscriptionType; else null",
-        by_name_only=True,
     ),
-    *(
-        Column(name, kind, decoded, meaning, by_name_only=True)
-        for name, kind, decoded, meaning in (
-            ("__key", BINARY, ("key",), "as key"),
-            ("__topic", STRING, (), "full name of the topic, with -partition-N where it has partitions"),
-            (
-                "__messageId",
-                BINARY,
-                ("ledger", "entry", "batch_index", "batch_size"),
-                "id in the binary form of the official clients: MessageId.fromByteArray and its like read it",
-            ),
-            ("__publishTime", TIMESTAMP, ("publish_time",), "as publish_time"),
-            ("__eventTime", TIMESTAMP, ("event_time",), "as event_time"),
-            ("__messageProperties", TextMap(), ("properties",), "as properties"),
-        )
+    Column("__key", "binary", ("key",), "as key"),
+    Column("__topic", "string", (), "full name of the topic, with -partition-N where it has partitions"),
+    Column(
+        "__messageId",
+        "binary",
+        ("ledger", "entry", "batch_index", "batch_size"),
+        "id in the binary form of the official clients: MessageId.fromByteArray and its like read it",
     ),
+    Column("__publishTime", "timestamp", ("publish_time",), "as publish_time"),
+    Column("__eventTime", "timestamp", ("event_time",), "as event_time"),
+    Column("__messageProperties", _TEXT_MAP, ("properties",), "as properties"),
 )
 
 _BY_NAME: Final = {column.name: column for column in COLUMNS}
-ALL_COLUMNS: Final = tuple(_BY_NAME)
-DEFAULT_COLUMNS: Final = tuple(column.name for column in COLUMNS if not column.by_name_only)
+KNOWN_COLUMNS: Final = tuple(_BY_NAME)
+KAFKA_COLUMNS: Final = KNOWN_COLUMNS[:7]
+ALL_COLUMNS: Final = tuple(name for name in KNOWN_COLUMNS if not name.startswith("__"))
+"""The word ``all`` of the option ``columns``: pulsar-spark's names would have the same twice."""
 PULSAR_SPARK_COLUMNS: Final = (
     "value",
     "__key",
@@ -138,30 +129,54 @@ PULSAR_SPARK_COLUMNS: Final = (
     "__eventTime",
     "__messageProperties",
 )
-"""What a source has instead where it is asked for pulsar-spark's names."""
+"""The columns of a source that is asked for pulsar-spark's names."""
+
+
+def _spark_type(name: str) -> DataType:
+    from pyspark.sql import types
+
+    return {
+        "binary": types.BinaryType(),
+        "boolean": types.BooleanType(),
+        "int": types.IntegerType(),
+        "bigint": types.LongType(),
+        "string": types.StringType(),
+        "timestamp": types.TimestampType(),
+        _TEXT_MAP: types.MapType(types.StringType(), types.StringType()),
+        _HEADERS: types.ArrayType(types.StructType().add("key", "string").add("value", "binary")),
+    }[name]
+
+
+def _arrow_type(name: str) -> pa.DataType:
+    import pyarrow as pa
+
+    return {
+        "binary": pa.binary(),
+        "boolean": pa.bool_(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "string": pa.string(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        _TEXT_MAP: pa.map_(pa.string(), pa.string()),
+        _HEADERS: pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    }[name]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicColumns:
-    """The columns that the rows of one topic have. It travels to the executors.
+    """The columns that the rows of one topic have. A task carries its own to the executors.
 
-    ``shown_topic``: what the column topic says, "" for the full name.
+    ``shown_topic``: the text of the column topic, "" for the full name.
     """
 
-    names: tuple[str, ...] = ALL_COLUMNS
+    names: tuple[str, ...] = KNOWN_COLUMNS
     shown_topic: str = ""
-
-    def spark_schema(self) -> StructType:
-        """The schema of a source with these columns."""
-        from pyspark.sql.types import StructField, StructType
-
-        return StructType([StructField(name, _BY_NAME[name].type.spark()) for name in self.names])
 
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema that Spark expects of each batch with these columns."""
         import pyarrow as pa
 
-        return pa.schema([(name, _BY_NAME[name].type.arrow()) for name in self.names])
+        return pa.schema([(name, _arrow_type(_BY_NAME[name].type)) for name in self.names])
 
     def decoded(self) -> set[str]:
         """The columns that the decoder must give for these."""
@@ -170,7 +185,9 @@ class TopicColumns:
 
 def spark_schema(names: Sequence[str]) -> StructType:
     """The schema of a source whose topics have these columns."""
-    return TopicColumns(tuple(names)).spark_schema()
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(name, _spark_type(_BY_NAME[name].type)) for name in names])
 
 
 def check_user_schema(user: StructType, names: Sequence[str]) -> None:

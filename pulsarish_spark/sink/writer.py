@@ -60,7 +60,7 @@ class _Targets:
 
         self._client = client
         self._options = options
-        self._writing = options.writing()
+        self._writing = options.writing
         self._window = SendWindow(0, WriterConfig.of(self._writing).window_bytes_max)
         self._writers: dict[str, EntryWriter] = {}
         self._places: dict[str, Place] = {}

@@ -301,7 +301,7 @@ class BrokerView:
             name,
             f"a window of publish times {what} at {to and to.position}, where its broker found {at and at.position}",
             "rows of other times are read with those of the window",
-            "filter by the column publish_time",
+            "filter by the column timestamp",
         )
         return to
 

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 import pulsarish_spark
 from broker_core.base.errors import ConfigError, TopicNotFoundError
 from pulsarish_spark import DataLossError, read_arrow
-from pulsarish_spark.rows.schema import TopicColumns
+from pulsarish_spark.rows.schema import KNOWN_COLUMNS, TopicColumns, spark_schema
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Load
 
@@ -51,22 +51,22 @@ def run(program: str, topic: str, broker: Broker) -> str:
 
 def test_arrow_has_the_types_that_spark_checks_batches_against() -> None:
     """Our own words for types say the same as Spark's translation of its types."""
-    columns = TopicColumns()
-    assert columns.arrow_schema() == to_arrow_schema(columns.spark_schema(), timezone="UTC")
+    assert TopicColumns().arrow_schema() == to_arrow_schema(spark_schema(KNOWN_COLUMNS), timezone="UTC")
 
 
 def test_a_partition_that_is_read_as_a_topic_has_its_number(source: Load, broker: Broker, topic: str) -> None:
     """1.4.4: in the column and in ids, as for any client of that topic; and an id leads back to its message."""
     broker.create(topic, 2)
     broker.send_one_by_one(f"{topic}-partition-1", numbers(0, 4))
-    rows = read(broker, f"{topic}-partition-1").read_all().to_pylist()
+    ids = {"columns": "partition,message_id,value"}
+    rows = read(broker, f"{topic}-partition-1", **ids).read_all().to_pylist()
     assert [row["partition"] for row in rows] == [1] * 4
-    in_spark = source(f"{topic}-partition-1").select("partition", "message_id").collect()
+    in_spark = source(f"{topic}-partition-1", **ids).select("partition", "message_id").collect()
     assert [tuple(row) for row in in_spark] == [(1, row["message_id"]) for row in rows]
-    whole = read(broker, topic).read_all().to_pylist()
+    whole = read(broker, topic, **ids).read_all().to_pylist()
     assert [row["message_id"] for row in rows] == [row["message_id"] for row in whole]
     start = json.dumps({f"{topic}-partition-1": {"0": rows[2]["message_id"]}})
-    assert read(broker, f"{topic}-partition-1", startingOffsets=start).read_all().to_pylist() == rows[2:]
+    assert read(broker, f"{topic}-partition-1", startingOffsets=start, **ids).read_all().to_pylist() == rows[2:]
 
 
 def test_rows_are_those_of_the_batch_source(cell: Broker, topic: str) -> None:
@@ -74,7 +74,7 @@ def test_rows_are_those_of_the_batch_source(cell: Broker, topic: str) -> None:
     cell.create(topic, 2)
     for partition in (0, 1):
         cell.send(f"{topic}-partition-{partition}", numbers(partition * 100, partition * 100 + 50))
-    table = read(cell, topic).read_all()
+    table = read(cell, topic, columns="all").read_all()
     assert table.schema == TopicColumns(tuple(table.column_names)).arrow_schema()
     assert sorted(int(value) for value in table["value"].to_pylist()) == [*range(50), *range(100, 150)]
     assert set(table["partition"].to_pylist()) == {0, 1}

@@ -32,7 +32,7 @@ def test_a_topic_is_read_whole_with_all_columns(source: Load, broker: Broker, to
     """Discovered without a register call; ids, indexes and times are those of the broker."""
     broker.create(topic, 2)
     broker.send(topic, numbers(0, 1000))
-    rows = source(topic).collect()
+    rows = source(topic, columns="all").collect()
     assert sorted(int(row.value) for row in rows) == list(range(1000))
     assert {row.topic for row in rows} == {f"persistent://public/default/{topic}"}
     for partition in (0, 1):
@@ -50,7 +50,7 @@ def test_rows_agree_with_what_a_reader_sees(source: Load, broker: Broker, topic:
         with client.write_rows(topic) as writer:
             writer.write(pa.record_batch({"key": pa.array(["x", None]), "value": pa.array([None, b"\x00\xff"])}))
             writer.flush()
-    rows = source(topic, includeHeaders="true").collect()
+    rows = source(topic, columns="all").collect()
     messages = received(broker, topic)
     assert [row.message_id for row in rows] == [str(m.message_id) for m in messages]
     assert [row.key for row in rows] == [b"k", b"x", None]

@@ -25,7 +25,7 @@ from pulsarish_spark.rows.schema import ALL_COLUMNS, PULSAR_SPARK_COLUMNS, Topic
 KEY = TopicPartition("persistent://public/default/t", 3)
 
 
-OF_MESSAGES = TopicColumns(tuple(name for name in ALL_COLUMNS if not name.startswith("__")))
+OF_MESSAGES = TopicColumns(ALL_COLUMNS)
 
 
 def decoded(rows: pa.RecordBatch, *, index: int = -1, messages_max: int = 1000) -> pa.RecordBatch:

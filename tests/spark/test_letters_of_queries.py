@@ -27,7 +27,7 @@ RETRIES: Any = {"type": "shared", "retry_enabled": True, "initial_position": "ea
 def shared(spark: SparkSession, cell: Broker, topic: str, **more: str) -> Any:
     """A query that reads what is to be tried again too."""
     options = {"subscriptionType": "Shared", "subscriptionName": "work", "retryEnabled": "true"}
-    options |= {"service.url": cell.service_url, "availableNowQuietMs": "2000", **more}
+    options |= {"service.url": cell.service_url, "availableNowQuietMs": "2000", "columns": "all", **more}
     return spark.readStream.format("pulsarish").options(**options).load(topic)
 
 
@@ -98,7 +98,7 @@ def test_a_count_that_nobody_can_have_reached_stops_no_batch(spark: SparkSession
     pulsarish_spark.retry_later(rows, 0, topic=topic, subscription="s", **where)
     found = {}
     for letters in ("RETRY", "DLQ"):
-        for row in read_arrow(f"{topic}-s-{letters}", **where).read_all().to_pylist():
+        for row in read_arrow(f"{topic}-s-{letters}", columns="value,properties", **where).read_all().to_pylist():
             found[row["value"].decode()] = letters, dict(row["properties"])["RECONSUMETIMES"]
     assert found == {count: ("DLQ" if len(times) > 1 else "RETRY", times) for count, times in counts.items()}
 
@@ -111,7 +111,7 @@ def test_a_key_that_is_no_text_stops_no_batch(spark: SparkSession, broker: Broke
     )
     where: dict[str, Any] = {"service.url": broker.service_url}
     pulsarish_spark.dead_letter(rows, topic=topic, subscription="s", **where)
-    found = read_arrow(f"{topic}-s-DLQ", **where).read_all().to_pylist()
+    found = read_arrow(f"{topic}-s-DLQ", columns="key,key_is_bytes", **where).read_all().to_pylist()
     sent = {(row["key"], row["key_is_bytes"]) for row in found}
     assert sent == {(b"text", False), (b"bytes", True), (b"\xff", True), (b"\xfe", True), (None, None)}
 
@@ -133,7 +133,12 @@ def test_copies_of_a_subscription_with_a_slash_go_to_topics_that_are_named(
         pulsarish_spark.retry_later(batch.where("value = '1'"), 0, max_redeliver=1, **topics, **place)
         pulsarish_spark.dead_letter(batch.where("value = '0'"), dead_letter_topic=f"{topic}-dead", **place)
 
-    options = {"subscriptionType": "Shared", "subscriptionName": "team/job", "startingOffsets": "earliest"} | where
+    options = {
+        "subscriptionType": "Shared",
+        "subscriptionName": "team/job",
+        "startingOffsets": "earliest",
+        "columns": "all",
+    } | where
     frame = spark.readStream.format("pulsarish").options(**options, topics=f"{topic},{topic}-again").load()
     drain(frame, tmp_path, process)
     assert sorted(seen) == [0, 1, 1]
@@ -178,6 +183,10 @@ def test_copies_go_to_no_broker_that_nobody_named_and_that_does_not_have_the_top
 
 
 def test_copies_need_the_columns_that_they_are_made_of(spark: SparkSession) -> None:
-    """The first one that is missing is named."""
-    with pytest.raises(ConfigError, match="the rows have no column topic"):
-        pulsarish_spark.dead_letter(spark.sql("select 'x' value"), topic="t", subscription="s")
+    """Rows of a query without the option ``columns`` have none of Pulsar's; the error says which ones to ask for."""
+    kafkas = spark.sql("select 'k' key, 'x' value, 't' topic, 0 partition, 1L offset")
+    for send in (pulsarish_spark.dead_letter, partial(pulsarish_spark.retry_later, delay_s=1)):
+        with pytest.raises(
+            ConfigError, match=r'no column message_id and no properties.*option\("columns", "key,key_is_'
+        ):
+            send(kafkas, topic="t", subscription="s")

@@ -68,9 +68,9 @@ def test_security_of_kafka_is_not_just_removed(key: str) -> None:
 def test_the_java_clients_limits_of_sending_are_taken() -> None:
     """Under its names, with its meaning; what would wait for ever there is refused."""
     given = {"pulsar__producer__sendTimeoutMs": "2500", "pulsar__client__memoryLimitBytes": "4096"}
-    options = writing(topic="t", **given).writing()
+    options = writing(topic="t", **given).writing
     assert (options["send_timeout_s"], options["window_bytes_max"]) == (2.5, 4096)
-    assert {"send_timeout_s", "window_bytes_max"}.isdisjoint(writing(topic="t").writing())
+    assert {"send_timeout_s", "window_bytes_max"}.isdisjoint(writing(topic="t").writing)
     with pytest.raises(ConfigError, match='option sendTimeoutMs="0" is not valid: it takes a whole number from 1 up'):
         writing(topic="t", sendTimeoutMs="0")
 

@@ -84,12 +84,16 @@ def test_include_headers_adds_a_column_and_columns_chooses() -> None:
     assert reading(topic="t", columns="value, key").columns == ("value", "key")
 
 
-def test_the_columns_without_any_option_never_change() -> None:
-    """They are the schema of what users have written; a column that is added later is read where it is named."""
-    assert reading(topic="t").columns == (
-        *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "message_id"),
-        *("publish_time", "event_time", "properties", "ordering_key", "key_is_bytes"),
-    )
+def test_the_columns_without_any_option_are_those_of_the_kafka_source() -> None:
+    """In its order, and headers behind them; Pulsar's own are read where an option names them, or says all."""
+    kafkas = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+    assert reading(topic="t").columns == kafkas
+    assert reading(topic="t", includeHeaders="true").columns == (*kafkas, "headers")
+    every = reading(topic="t", columns=" ALL ").columns
+    assert every[:7] == kafkas
+    assert {"message_id", "properties", "headers", "redelivery_count", "sequence_id"} < {*every}
+    assert not [name for name in every if name.startswith("__")]
+    assert reading(topic="t", columns="all", includeHeaders="true").columns == every
     assert reading(topic="t", columns="sequence_id,producer_name").columns == ("sequence_id", "producer_name")
 
 
@@ -430,11 +434,19 @@ READ_ERRORS = [
         Side.READ,
         {"topic": "t", "columns": "key,vlaue"},
         (
-            'option columns="key,vlaue" is not valid: there is no column vlaue; there are key, value, topic, '
+            'option columns="key,vlaue" is not valid: there is no column vlaue; did you mean "value"?; '
+            'example: .option("columns", "key,value,message_id")'
+        ),
+    ),
+    (
+        Side.READ,
+        {"topic": "t", "columns": "weather"},
+        (
+            'option columns="weather" is not valid: there is no column weather; there are key, value, topic, '
             "partition, offset, timestamp, timestampType, message_id, publish_time, event_time, properties, "
             "ordering_key, key_is_bytes, headers, producer_name, sequence_id, schema_version, replicated_from, "
-            "redelivery_count, __key, __topic, __messageId, __publishTime, __eventTime, __messageProperties; "
-            'example: .option("columns", "key,value,timestamp")'
+            "redelivery_count, __key, __topic, __messageId, __publishTime, __eventTime, __messageProperties, and all; "
+            'example: .option("columns", "key,value,message_id")'
         ),
     ),
     (
@@ -631,8 +643,8 @@ def test_the_sink_takes_its_own_options_and_what_spark_adds() -> None:
     """Spark adds the checkpoint folder to the options of a streaming sink; to a batch it means nothing."""
     options = writing(topic="flights", compression="LZ4", batchingMaxMessages="10")
     assert options.topic == FLIGHTS
-    assert options.writing() == {"compression": "lz4", "hashing_scheme": "java", "batching_max_messages": 10}
-    assert writing(topic="t", hashingScheme="boosthash", keyForm="Text").writing()["hashing_scheme"] == "boost"
+    assert options.writing == {"compression": "lz4", "batching_max_messages": 10}
+    assert writing(topic="t", hashingScheme="boosthash", keyForm="Text").writing["hashing_scheme"] == "boost"
     with pytest.raises(ConfigError, match="it takes one of JavaStringHash, Murmur3_32Hash, BoostHash, GoStringHash; "):
         writing(topic="t", hashingScheme="md5")
     with pytest.raises(ConfigError) as caught:
@@ -651,7 +663,7 @@ def test_an_unknown_option_is_answered_with_what_there_is_on_its_side() -> None:
         'option "acks" is unknown; the options are service.url, data.dir, operationTimeoutMs, connectionTimeoutMs, '
         "tokenFile, token, authPluginClassName, authParams, tlsTrustCertsFilePath, tlsCertificateFilePath, "
         "tlsKeyFilePath, tlsHostnameVerificationEnable, tlsAllowInsecureConnection, useTls, "
-        "topic, includeHeaders, columnNames, hashingScheme, keyForm, messageRoutingMode, batchingType, deliverAfterMs, "
+        "topic, includeHeaders, columnNames, keyForm, deliverAfterMs, hashingScheme, messageRoutingMode, batchingType, "
         "sendTimeoutMs, memoryLimitBytes, chunkingEnabled, chunkMaxMessageSize, compression, "
         "batchingMaxMessages, batchingMaxBytes"
     )

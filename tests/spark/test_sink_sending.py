@@ -98,9 +98,8 @@ def test_options_of_the_java_producer_are_refused_with_the_reason(name: str, tex
     with pytest.raises(ConfigError, match=f'option "{name}" {text}'):
         write_options({"topic": "t", name.lower(): "x"}, Side.BATCH_WRITE, {})
     given = {"pulsar.producer.compressiontype": "LZ4", "pulsar.producer.messageroutingmode": "SinglePartition"}
-    assert write_options({"topic": "t", "service.url": "pulsar://h:1"} | given, Side.BATCH_WRITE, {}).writing() == {
+    assert write_options({"topic": "t", "service.url": "pulsar://h:1"} | given, Side.BATCH_WRITE, {}).writing == {
         "compression": "lz4",
-        "hashing_scheme": "java",
         "message_routing_mode": "single_partition",
     }
 

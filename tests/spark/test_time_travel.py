@@ -128,7 +128,7 @@ def test_rows_of_a_clock_that_is_behind_are_not_missed(
     found = read_values(cell, topic, **window(-3 * HOUR_MS, -HOUR_MS))
     assert {*range(40, 45)} <= {*found}
     assert "clocks of producers differ" in caplog.text
-    assert "filter by the column publish_time" in caplog.text
+    assert "filter by the column timestamp" in caplog.text
 
 
 def test_rows_of_a_clock_that_is_ahead_are_not_missed(

@@ -41,7 +41,7 @@ def test_a_kafka_job_keeps_its_pattern(spark: SparkSession, broker: Broker, topi
 
 def test_a_pattern_that_matches_nothing_is_an_empty_frame(spark: SparkSession, broker: Broker, topic: str) -> None:
     """With all columns."""
-    given = {"service.url": broker.service_url, "topicsPattern": f"{topic}."}
+    given = {"service.url": broker.service_url, "topicsPattern": f"{topic}.", "columns": "all"}
     frame = spark.read.format("pulsarish").options(**given).load()
     assert frame.count() == 0
     assert "message_id" in frame.columns
