@@ -14,7 +14,7 @@ progress                     how far a query is behind
 retry_later(), dead_letter() for rows that failed in a query that shares its subscription
 export_batch(), replay()     one batch of a query as a file, and reading that without a broker
 DataLossError                messages that a query should have read are gone
-lint(path)                   what to change in a job of Spark's Kafka format
+lint(path)                   options to change in a job of Spark's Kafka format
 
 A name is imported when it is first used: what does not need Spark works without it, and Spark's own processes load only
 what they call.
@@ -22,7 +22,7 @@ what they call.
 
 from typing import TYPE_CHECKING
 
-import lazy_loader
+from broker_core.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pulsarish_spark import progress as progress
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
     from pulsarish_spark.connecting.embedded import local as local
     from pulsarish_spark.connecting.embedded import notebook_broker as notebook_broker
     from pulsarish_spark.describing.dry_run import describe as describe
+    from pulsarish_spark.kafka_lint import lint as lint
     from pulsarish_spark.letters import dead_letter as dead_letter
     from pulsarish_spark.letters import retry_later as retry_later
     from pulsarish_spark.losses.loss import DataLossError as DataLossError
-    from pulsarish_spark.moving.lint import lint as lint
+    from pulsarish_spark.replaying.export_file import replay as replay
     from pulsarish_spark.replaying.exporting import export_batch as export_batch
-    from pulsarish_spark.replaying.replay import replay as replay
     from pulsarish_spark.source import PulsarishSource as PulsarishSource
     from pulsarish_spark.source import register as register
     from pulsarish_spark.workers.interpreter import use_this_python as use_this_python
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
-    submodules={"progress"},
-    submod_attrs={
+    {
         "arrow": ["read_arrow"],
         "connecting.connection": ["embedded_broker"],
         "connecting.embedded": ["LocalBroker", "local", "notebook_broker"],
         "describing.dry_run": ["describe"],
+        "kafka_lint": ["lint"],
         "letters": ["dead_letter", "retry_later"],
         "losses.loss": ["DataLossError"],
-        "moving.lint": ["lint"],
+        "progress": ["progress"],
+        "replaying.export_file": ["replay"],
         "replaying.exporting": ["export_batch"],
-        "replaying.replay": ["replay"],
         "source": ["PulsarishSource", "register"],
         "workers.interpreter": ["use_this_python"],
     },

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark calls for a batch read. How it is planned is in ``positions.batch_plan``."""
+"""The batch sources as Spark calls them: of topics, which ``positions.batch_plan`` plans, and of an exported batch.
+
+Owns the form in which Spark carries a task of any source to an executor, and reading it there.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -12,14 +16,33 @@ from pyspark.sql.types import StructType
 
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import Side, read_options
-from pulsarish_spark.plain_errors import plain_errors
+from pulsarish_spark.plain_errors import plain_errors, with_plain_errors
 from pulsarish_spark.rows.schema import check_user_schema
-from pulsarish_spark.tasks.task import make_tasks
-from pulsarish_spark.workers.spark_worker import SentToWorkers
-from pulsarish_spark.workers.task_partition import input_partitions, read_partition
+from pulsarish_spark.tasks.task import ReadTask, make_tasks, read_task
+from pulsarish_spark.workers.spark_worker import SentToWorkers, freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class TaskPartition(InputPartition):
+    """What Spark calls an input partition."""
+
+    def __init__(self, task: ReadTask) -> None:
+        super().__init__(None)
+        self.task = task
+
+
+def input_partitions(tasks: Iterable[ReadTask]) -> list[InputPartition]:
+    """One for each task."""
+    return [TaskPartition(task) for task in tasks]
+
+
+def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of the task that ``partition`` carries."""
+    assert isinstance(partition, TaskPartition)
+    yield from with_plain_errors(read_task(partition.task))
+    freeze_imports()
 
 
 class PulsarishBatchReader(SentToWorkers, DataSourceReader):
@@ -39,3 +62,41 @@ class PulsarishBatchReader(SentToWorkers, DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition)
+
+
+class RowGroups(InputPartition):
+    """The row groups that one task reads, by number."""
+
+    def __init__(self, groups: Sequence[int]) -> None:
+        super().__init__(None)
+        self.groups = tuple(groups)
+
+
+class PulsarishReplayReader(SentToWorkers, DataSourceReader):
+    """The batch source of an exported batch: row groups of its file are shared out over cores."""
+
+    def __init__(self, path: str, schema: StructType) -> None:
+        from pulsarish_spark.replaying.export_file import open_export
+
+        self._path = path
+        check_user_schema(schema, open_export(path).columns)
+
+    @plain_errors
+    def partitions(self) -> list[InputPartition]:
+        from pulsarish_spark.replaying.export_file import open_export
+
+        groups, tasks = len(open_export(self._path).group_rows), os.cpu_count() or 1
+        cuts = [groups * task // tasks for task in range(tasks + 1)]
+        shares = [range(low, high) for low, high in itertools.pairwise(cuts) if low < high]
+        # Where there are no tasks, Spark makes one of its own, which says nothing.
+        return [RowGroups(share) for share in shares or [range(0)]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RowGroups)
+        return with_plain_errors(self._batches(partition.groups))
+
+    def _batches(self, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        from pulsarish_spark.replaying.export_file import open_export
+
+        if groups:
+            yield from open_export(self._path).batches(groups)

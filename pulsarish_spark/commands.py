@@ -25,11 +25,11 @@ def commands() -> None:
 @commands.command()
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True)
 def lint(paths: tuple[str, ...]) -> None:
-    """What to change in jobs of Spark's Kafka format: Python files and notebooks. Ends with 1 if there is something.
+    """Options to change in jobs of Spark's Kafka format: Python files and notebooks. Ends with 1 if there are any.
 
     A file that cannot be read is told and passed over; it ends with 2 then.
     """
-    from pulsarish_spark.moving.lint import lint as findings_of
+    from pulsarish_spark.kafka_lint import lint as findings_of
 
     count, code = 0, 0
     for path in paths:
@@ -42,7 +42,7 @@ def lint(paths: tuple[str, ...]) -> None:
         for finding in findings:
             _show(finding)
         count += len(findings)
-    _show(f"to change or to check: {count}", err=True)
+    _show(f"to change: {count}", err=True)
     sys.exit(code or min(count, 1))
 
 

@@ -19,8 +19,7 @@ from pulsarish_spark.plain_errors import plain_errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pulsarish_spark.batch_reader import PulsarishBatchReader
-    from pulsarish_spark.replaying.replay_reader import PulsarishReplayReader
+    from pulsarish_spark.batch_reader import PulsarishBatchReader, PulsarishReplayReader
     from pulsarish_spark.sink.writer import PulsarishBatchWriter, PulsarishStreamWriter
     from pulsarish_spark.stream_reader import PulsarishStreamReader
 
@@ -40,19 +39,17 @@ class PulsarishSource(DataSource):
         from pulsarish_spark.rows.schema import spark_schema
 
         if path := replay_file(dict(self.options)):
-            from pulsarish_spark.replaying.replay_reader import replay_schema
+            from pulsarish_spark.replaying.export_file import open_export
 
-            return replay_schema(path)
+            return spark_schema(open_export(path).columns)
         return spark_schema(read_options(dict(self.options), Side.READ, os.environ).columns)
 
     @plain_errors
     def reader(self, schema: StructType) -> PulsarishBatchReader | PulsarishReplayReader:
-        from pulsarish_spark.batch_reader import PulsarishBatchReader
+        from pulsarish_spark.batch_reader import PulsarishBatchReader, PulsarishReplayReader
         from pulsarish_spark.options import replay_file
 
         if path := replay_file(dict(self.options)):
-            from pulsarish_spark.replaying.replay_reader import PulsarishReplayReader
-
             return PulsarishReplayReader(path, schema)
         return PulsarishBatchReader(dict(self.options), schema)
 

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from broker_core.base.errors import AlreadyClosedError
 from broker_core.base.moments import LONG_MAX
+from pulsarish_spark.batch_reader import input_partitions, read_partition
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions, Side, read_options
@@ -31,7 +32,6 @@ from pulsarish_spark.plain_errors import plain_errors
 from pulsarish_spark.rows.schema import check_user_schema
 from pulsarish_spark.tasks.task import task_options
 from pulsarish_spark.workers.spark_worker import SentToWorkers
-from pulsarish_spark.workers.task_partition import input_partitions, read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -129,7 +129,7 @@ def _is_re_export(node: ast.stmt) -> bool:
             return True
         case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body, orelse=[]):
             return all(_is_re_export(each) for each in body)
-        case ast.Assign(value=ast.Call(func=ast.Attribute(value=ast.Name(id="lazy_loader"), attr="attach"))):
+        case ast.Assign(value=ast.Call(func=ast.Name(id="lazy_names"))):
             return True
     return False
 

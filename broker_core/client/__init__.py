@@ -14,8 +14,7 @@ does not load them all.
 
 from typing import TYPE_CHECKING
 
-import lazy_loader
-
+from broker_core.base.lazy_names import lazy_names
 from broker_core.base.positions import MESSAGE_ID_EARLIEST as MESSAGE_ID_EARLIEST
 from broker_core.base.positions import MESSAGE_ID_LATEST as MESSAGE_ID_LATEST
 from broker_core.base.positions import MessageId as MessageId
@@ -68,9 +67,9 @@ if TYPE_CHECKING:
     from broker_core.client.settings.key_shared_policy import KeySharedPolicy as KeySharedPolicy
     from broker_core.client.settings.redelivery_backoff import RedeliveryBackoff as RedeliveryBackoff
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
-    submod_attrs={
+    {
         "async_client": ["AsyncClient"],
         "blocking.blocking_client": ["Client"],
         "blocking.entry_handles": [

@@ -24,8 +24,12 @@ from pulsarish_spark.connecting import embedded
 
 if TYPE_CHECKING:
     from broker_core.client import Client
+    from broker_core.client.admin import AdminApi
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+ADMIN_TIMEOUT_S: Final = 10.0
+"""How long to wait for the admin REST: nothing that is asked of it is worth holding a query up for longer."""
 
 _NO_SECURITY: Final = Security()
 
@@ -131,6 +135,20 @@ def _client_at(service_url: str, address: Address) -> Client:
                 **address.security.client_options(),
             )
         return _clients[key]
+
+
+def open_admin(address: Address) -> AdminApi | None:
+    """A connection to the admin REST with the credentials of the client, as a context manager; None: its address is not
+    known."""
+    from broker_core.client import ClientConfig
+    from broker_core.client.admin import AdminApi
+
+    directory = address.embedded_here
+    url = address.admin_url if directory is None else embedded.ensure(directory).http_url
+    if not url:
+        return None
+    config = ClientConfig(service_url=address.resolve(), **address.security.client_options())
+    return AdminApi(url, timeout_s=ADMIN_TIMEOUT_S, authentication=config.identity, tls=config.tls)
 
 
 def embedded_broker(data_dir: str | os.PathLike[str] | None = None, env: Mapping[str, str] = os.environ) -> RuntimeInfo:

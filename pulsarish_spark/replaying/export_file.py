@@ -139,6 +139,16 @@ def open_export(path: str | os.PathLike[str]) -> ExportFile:
     return ExportFile(path, tuple(said["columns"]), said, groups)
 
 
+def replay(path: str | os.PathLike[str]) -> pa.RecordBatchReader:
+    """The rows of a file of ``export_batch`` on this machine, partition by partition in their order, without Spark.
+
+    Batches are read while they are taken. Raises UsageError if the file is not there, or is none, and for a URL.
+    """
+    file = open_export(path)
+    schema = TopicColumns(file.columns).arrow_schema()
+    return pa.RecordBatchReader.from_batches(schema, file.batches(range(len(file.group_rows))))
+
+
 def _said(metadata: pq.FileMetaData) -> Mapping[str, Any]:
     """Its document; empty if it has none that can be read."""
     try:

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From decoded messages to the columns of the source, a whole column at a time. Knows no ranges and no clients."""
+"""From decoded messages to the columns of the source, a whole column at a time. Knows no ranges and no clients.
+
+Ids are text, ``ledger:entry:partition[:batch]``, or the binary form of the official clients, a serialised
+``MessageIdData``: its fields are in the order of their numbers, and fields that an id does not have are left out, so
+that the bytes of one id are the same everywhere. Arrow's own functions make text slower than messages are decoded.
+Source: Pulsar's PulsarApi.proto.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +20,8 @@ import pyarrow as pa
 from broker_core.base.names import TopicName
 from broker_core.wire.batch.arrays import presence
 from broker_core.wire.batch.columns import booleans, numbers, validity, values_of
+from broker_core.wire.core.rows import write_id_bytes, write_id_texts
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.rows.message_ids import id_bytes, id_texts
 from pulsarish_spark.rows.schema import REDELIVERY_COLUMN, TopicColumns
 
 logger = logging.getLogger(__name__)
@@ -25,6 +31,10 @@ _INT32_MAX: Final = 2**31 - 1
 _US_PER_MS: Final = 1000
 _MS_MAX: Final = (2**63 - 1) // _US_PER_MS
 """The last time, before or after 1970, that Spark can show: it counts microseconds in 64 bits."""
+_ID_TEXT_BYTES_MAX: Final = 20 + 1 + 20 + 1 + 11 + 1 + 11
+"""Two 64-bit numbers, two 32-bit ones, and the colons between."""
+_ID_BYTES_MAX: Final = 2 * (1 + 10) + 3 * (1 + 5)
+"""Two 64-bit numbers and three positive 32-bit ones, each behind its tag."""
 
 
 class ColumnMaker:
@@ -141,3 +151,25 @@ def _redelivery_counts(rows: pa.RecordBatch) -> pa.Array:
 def _repeated(text: bytes, rows: int) -> pa.Array:
     offsets = np.arange(rows + 1, dtype=np.int32) * len(text)
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text * rows))
+
+
+def id_texts(ledger: pa.Array, entry: pa.Array, batch_index: pa.Array, partition: int) -> pa.Array:
+    """One text for each row; ``batch_index`` -1 marks a message that is an entry of its own."""
+    rows = len(ledger)
+    offsets = np.empty(rows + 1, np.int32)
+    data = np.empty(rows * _ID_TEXT_BYTES_MAX, np.uint8)
+    used = write_id_texts(values_of(ledger), values_of(entry), values_of(batch_index), partition, offsets, data)
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(data[:used]))
+
+
+def id_bytes(decoded: pa.RecordBatch, partition: int) -> pa.Array:
+    """One id for each row of ``decoded``, from its columns ledger, entry, batch_index (-1: the message is an entry of
+    its own) and batch_size; ``partition`` -1: there are none."""
+    ledger, entry, batch_index, batch_size = (
+        values_of(decoded.column(name)) for name in ("ledger", "entry", "batch_index", "batch_size")
+    )
+    rows = decoded.num_rows
+    offsets = np.empty(rows + 1, np.int32)
+    data = np.empty(rows * _ID_BYTES_MAX, np.uint8)
+    used = write_id_bytes(ledger, entry, batch_index, batch_size, partition, offsets, data)
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data[:used])])

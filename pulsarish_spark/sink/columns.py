@@ -2,12 +2,14 @@
 """The columns that the sink takes, checked before anything is written.
 
 Names are those of the source, so a topic can be copied as it is; columns of the source that a broker makes itself
-(offset, timestamp, ...) are left out. Any other column is an error: a misspelt ``event_time`` must not vanish.
+(offset, timestamp, ...) are left out. Any other column is an error: a misspelt ``event_time`` must not vanish. The
+option columnNames says whose names they are, ours or pulsar-spark's.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.types import (
     ArrayType,
@@ -27,12 +29,26 @@ from pyspark.sql.types import (
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.suggest import did_you_mean
-from pulsarish_spark.sink.column_names import PULSAR_SPARK_NAMES, own_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _TEXT_OR_BYTES: Final = "string or binary"
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 _PROPERTIES_TYPE: Final = "map<string,string>"
 _DELAY_TYPE: Final = "interval day to second or bigint"
+
+PULSAR_SPARK_NAMES: Final = {
+    "__key": "key",
+    "__topic": "topic",
+    "__eventTime": "event_time",
+    "__messageProperties": "properties",
+    "__messageId": "message_id",
+    "__publishTime": "publish_time",
+}
+"""Ours, by theirs; ``value`` is called the same."""
+
+_NAMES: Final[dict[str, Mapping[str, str]]] = {"pulsar-spark": PULSAR_SPARK_NAMES, "pulsarish": {}}
 
 
 class SinkColumn(NamedTuple):
@@ -183,3 +199,15 @@ def _conversion(name: str, own: str, found: DataType) -> str:
     if own == "headers" and isinstance(found, MapType):
         made = f"map_entries({name})"
     return f'example: df.withColumn("{name}", expr("CAST({made} AS {wanted})"))'
+
+
+def own_name(name: str, column_names: str) -> str:
+    """What the sink calls a column that a user calls ``name``; ``column_names``: the option's value."""
+    return _NAMES[column_names].get(name, name)
+
+
+def with_own_names(rows: pa.RecordBatch, column_names: str) -> pa.RecordBatch:
+    """``rows`` with the sink's names of columns."""
+    if not _NAMES[column_names]:
+        return rows
+    return rows.rename_columns([own_name(name, column_names) for name in rows.schema.names])

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a task of the sink, as the client writes them, and where they go. Knows no broker; works on whole columns."""
+"""Rows of a task of the sink, as the client writes them, and where they go. Knows no broker; works on whole columns.
+
+Spark's sources give every key as bytes, Kafka's too, so the type of the column does not say whether a key goes out as
+text, or as bytes, which travel as base64 with a flag. An option forces a form, a column of our source tells it, and
+without both a key that is UTF-8 is text: then a copy by Spark has the keys of its original, goes to the same
+partitions, and looks the same to other clients.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +19,12 @@ from numpy.typing import NDArray
 from broker_core.base.errors import ConfigError, InvalidTopicNameError
 from broker_core.client.columnar.entry_writer import BY_KEY
 from broker_core.wire.batch import rows_by_place
-from broker_core.wire.batch.arrays import presence
-from broker_core.wire.batch.columns import numbers, values_of
+from broker_core.wire.batch.arrays import ByteColumn, presence
+from broker_core.wire.batch.columns import booleans, flags_of, numbers, values_of
+from broker_core.wire.batch.keys import is_text
 from pulsarish_spark.options import KeyForm
 from pulsarish_spark.places.topics import kept_name
 from pulsarish_spark.sink.columns import MESSAGE_COLUMNS
-from pulsarish_spark.sink.keys import with_key_forms
 from pulsarish_spark.sink.properties import properties_of, row_words
 
 
@@ -31,7 +37,7 @@ def message_rows(rows: pa.RecordBatch, key_form: KeyForm) -> pa.RecordBatch:
     return with_key_forms(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), key_form)
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """What the name of a topic means: the topic itself, by its full name, or one of its partitions."""
 
     topic: str
@@ -46,7 +52,7 @@ class TopicRows(NamedTuple):
     partitions: NDArray[np.int64] | None
 
 
-def split_by_topic(rows: pa.RecordBatch, topic_option: str, place_of: Callable[[str], Place]) -> list[TopicRows]:
+def split_by_topic(rows: pa.RecordBatch, topic_option: str, place_of: Callable[[str], Destination]) -> list[TopicRows]:
     """The rows of each topic, by whatever names they call it; the option topic beats the column.
 
     ``place_of`` says what the name of a topic means. ConfigError for a row that cannot go anywhere; whether a topic has
@@ -85,8 +91,8 @@ def _topics(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _place(
-    text: str, place_of: Callable[[str], Place], rows: pa.RecordBatch, name_of_row: NDArray[np.int32], name: int
-) -> Place:
+    text: str, place_of: Callable[[str], Destination], rows: pa.RecordBatch, name_of_row: NDArray[np.int32], name: int
+) -> Destination:
     """What ``text`` means, which is name number ``name``; ConfigError names the first row that has it."""
     try:
         return place_of(kept_name(text))
@@ -137,3 +143,47 @@ def no_such_partition(rows: pa.RecordBatch, row: int, partition: int, why: str) 
         f"column partition is {partition} in {row_words(rows, row)}, but {why}",
         hint="partitions are counted from 0; without the column, or where it is null, the key decides",
     )
+
+
+# -- forms of keys
+
+
+def with_key_forms(rows: pa.RecordBatch, form: KeyForm) -> pa.RecordBatch:
+    """``rows`` with their keys as ``encode_entries`` takes them; ConfigError for a key that must be text and cannot."""
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    told = columns.pop("key_is_bytes", None)
+    if "key" in columns:
+        keys = columns["key"].cast(pa.binary())
+        if form != "auto" or (told is not None and told.null_count == len(told)):
+            told = None
+        if form == "bytes":
+            columns["key"] = keys
+        elif told is None and (texts := _as_texts(keys)) is not None:
+            columns["key"] = texts
+        else:
+            columns["key"], columns["key_is_bytes"] = keys, booleans(_sent_as_bytes(keys, told, form))
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _as_texts(keys: pa.Array) -> pa.Array | None:
+    """All of ``keys``, or None if one of them is not UTF-8."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _sent_as_bytes(keys: pa.Array, told: pa.BooleanArray | None, form: KeyForm) -> NDArray[np.bool_]:
+    """Whether ``told`` says so of a row, else whether its key is not UTF-8."""
+    cannot_be_text = ~is_text(ByteColumn.of(keys))
+    as_bytes = cannot_be_text if form == "auto" else np.zeros(len(keys), np.bool_)
+    if told is not None:
+        as_bytes = np.where(presence(told), flags_of(told), as_bytes)
+    wrong = np.flatnonzero(cannot_be_text & ~as_bytes & (presence(keys) != 0))
+    if wrong.size:
+        raise ConfigError(
+            f"the key {keys[int(wrong[0])].as_py()!r} is to be sent as text, but it is not UTF-8",
+            hint='.option("keyForm", "bytes") sends all keys as bytes; without it and without a column key_is_bytes '
+            "only those that are no text are",
+        )
+    return as_bytes

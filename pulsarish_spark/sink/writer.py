@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from broker_core.client import Client, EntryWriter
     from broker_core.client.columnar.entry_writer import EncodedRows
-    from pulsarish_spark.sink.rows import Place, TopicRows
+    from pulsarish_spark.sink.rows import Destination, TopicRows
 
 logger = logging.getLogger(__name__)
 
@@ -63,13 +63,13 @@ class _Targets:
         self._writing = options.writing
         self._window = SendWindow(0, WriterConfig.of(self._writing).window_bytes_max)
         self._writers: dict[str, EntryWriter] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Destination] = {}
         self._has_told_zero = False
 
     def write(self, rows: pa.RecordBatch) -> None:
         """All that can be wrong with ``rows`` is found before one of them is sent."""
-        from pulsarish_spark.sink.column_names import with_own_names
-        from pulsarish_spark.sink.delivery import with_delivery_times
+        from pulsarish_spark.sink.columns import with_own_names
+        from pulsarish_spark.sink.row_times import with_delivery_times
         from pulsarish_spark.sink.rows import message_rows, split_by_topic
 
         rows = with_own_names(rows, self._options.column_names)
@@ -88,8 +88,8 @@ class _Targets:
 
     def _tell_zero_time(self, rows: pa.RecordBatch) -> None:
         """Warn, once in a task, of an event time that is read back as null."""
-        from pulsarish_spark.sink.event_times import row_at_zero
         from pulsarish_spark.sink.properties import row_words
+        from pulsarish_spark.sink.row_times import row_at_zero
 
         if self._has_told_zero or (row := row_at_zero(rows)) is None:
             return
@@ -100,14 +100,14 @@ class _Targets:
             "Pulsar's 0 means none, so it is read as null; keep that time in a property or in the value",
         )
 
-    def _place_of(self, name: str) -> Place:
-        from pulsarish_spark.sink.rows import Place
+    def _place_of(self, name: str) -> Destination:
+        from pulsarish_spark.sink.rows import Destination
 
         if name not in self._places:
             topic = TopicName.parse(name)
             index = topic.partition_index
             is_partition = 0 <= index < self._client.partitions(str(topic.base))
-            self._places[name] = Place(str(topic.base), index) if is_partition else Place(str(topic))
+            self._places[name] = Destination(str(topic.base), index) if is_partition else Destination(str(topic))
         return self._places[name]
 
     def _open(self, parts: Sequence[TopicRows]) -> None:

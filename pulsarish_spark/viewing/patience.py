@@ -18,8 +18,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.client.admin import AdminApi
 from broker_core.wire.entry import EntryRef, stored_ms
-from pulsarish_spark.connecting.admin import open_admin
-from pulsarish_spark.connecting.connection import Address
+from pulsarish_spark.connecting.connection import Address, open_admin
 from pulsarish_spark.connecting.side_by_side import side_by_side
 
 logger = logging.getLogger(__name__)

@@ -18,8 +18,7 @@ from broker_core.wire.batch import decode_entries, encode_entries
 from broker_core.wire.entry import EntryRef
 from broker_core.wire.proto.pulsar_api_pb2 import MessageIdData
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.rows.columns import ColumnMaker
-from pulsarish_spark.rows.message_ids import id_bytes, id_texts
+from pulsarish_spark.rows.columns import ColumnMaker, id_bytes, id_texts
 from pulsarish_spark.rows.schema import ALL_COLUMNS, PULSAR_SPARK_COLUMNS, TopicColumns, check_user_schema
 
 KEY = TopicPartition("persistent://public/default/t", 3)

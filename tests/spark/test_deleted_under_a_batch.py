@@ -13,8 +13,8 @@ from typing import Final, cast
 import pytest
 
 from pulsarish_spark import embedded_broker
+from pulsarish_spark.batch_reader import TaskPartition
 from pulsarish_spark.losses.loss import DataLossError
-from pulsarish_spark.workers.task_partition import TaskPartition
 from tests.spark.batches import batch_reader, count_rows
 from tests.spark.brokers import Broker, numbers
 from tests.spark.ending import end

@@ -18,8 +18,7 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.names import TopicName
 from broker_core.client.admin import AdminApi
 from pulsarish_spark import describe
-from pulsarish_spark.connecting.admin import open_admin
-from pulsarish_spark.connecting.connection import Address
+from pulsarish_spark.connecting.connection import Address, open_admin
 from pulsarish_spark.positions import expiry_watch
 from pulsarish_spark.progress import LagProbe, total
 from pulsarish_spark.viewing import patience

@@ -78,34 +78,6 @@ def test_the_environment_gives_the_session_defaults() -> None:
     assert read_options({"topic": "t"}, Side.READ, {"PULSARISH_DATA_DIR": "/d"}).address.data_dir == "/d"
 
 
-def test_include_headers_adds_a_column_and_columns_chooses() -> None:
-    """Headers come last unless the user says where."""
-    assert reading(topic="t", includeHeaders="TRUE").columns[-1] == "headers"
-    assert reading(topic="t", columns="value, key").columns == ("value", "key")
-
-
-def test_the_columns_without_any_option_are_those_of_the_kafka_source() -> None:
-    """In its order, and headers behind them; Pulsar's own are read where an option names them, or says all."""
-    kafkas = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-    assert reading(topic="t").columns == kafkas
-    assert reading(topic="t", includeHeaders="true").columns == (*kafkas, "headers")
-    every = reading(topic="t", columns=" ALL ").columns
-    assert every[:7] == kafkas
-    assert {"message_id", "properties", "headers", "redelivery_count", "sequence_id"} < {*every}
-    assert not [name for name in every if name.startswith("__")]
-    assert reading(topic="t", columns="all", includeHeaders="true").columns == every
-    assert reading(topic="t", columns="sequence_id,producer_name").columns == ("sequence_id", "producer_name")
-
-
-def test_columns_can_have_the_names_of_pulsar_spark() -> None:
-    """One option for all; columns beats it, headers may be added."""
-    names = ("value", "__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties")
-    assert reading(topic="t", columnNames="pulsar-spark").columns == names
-    assert reading(topic="t", columnNames="pulsar-spark", includeHeaders="true").columns == (*names, "headers")
-    assert reading(topic="t", columnNames="pulsar-spark", columns="value,__key").columns == ("value", "__key")
-    assert "__key" not in reading(topic="t", columnNames="pulsarish").columns
-
-
 @pytest.mark.parametrize(
     ("given", "topic", "shown"),
     [

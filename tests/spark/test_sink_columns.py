@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.sink.columns import check_columns
-from pulsarish_spark.sink.rows import Place, split_by_topic
+from pulsarish_spark.sink.rows import Destination, split_by_topic
 
 
 def columns(ddl: str) -> StructType:
@@ -134,7 +134,7 @@ def batch(**columns: pa.Array) -> pa.RecordBatch:
 def test_the_option_topic_beats_the_column() -> None:
     """As in Kafka's sink."""
     rows = batch(value=pa.array(["a"]), topic=pa.array(["x"]))
-    assert [(topic, partitions) for topic, _, partitions in split_by_topic(rows, "y", Place)] == [("y", None)]
+    assert [(topic, partitions) for topic, _, partitions in split_by_topic(rows, "y", Destination)] == [("y", None)]
 
 
 def test_rows_go_to_the_topic_and_partition_that_they_name() -> None:
@@ -144,7 +144,7 @@ def test_rows_go_to_the_topic_and_partition_that_they_name() -> None:
         topic=pa.array(["x", "y", "xx", "x", "x2"]),
         partition=pa.array([None, 0, None, 1, None], pa.int32()),
     )
-    places = {"x": Place("x"), "xx": Place("x"), "x2": Place("x", 2), "y": Place("y")}
+    places = {"x": Destination("x"), "xx": Destination("x"), "x2": Destination("x", 2), "y": Destination("y")}
     found = {
         topic: (chosen.column("value").to_pylist(), [] if partitions is None else partitions.tolist())
         for topic, chosen, partitions in split_by_topic(rows, "", places.__getitem__)
@@ -155,10 +155,10 @@ def test_rows_go_to_the_topic_and_partition_that_they_name() -> None:
 WITHOUT_PANDAS = """
 import sys
 import pyarrow as pa
-from pulsarish_spark.sink.rows import Place, message_rows, split_by_topic
+from pulsarish_spark.sink.rows import Destination, message_rows, split_by_topic
 
 for rows in pa.ipc.open_stream(sys.stdin.buffer.read()):
-    for topic, chosen, partitions in split_by_topic(rows, "", Place):
+    for topic, chosen, partitions in split_by_topic(rows, "", Destination):
         print(topic, partitions, message_rows(chosen, "auto").num_rows)
 print("pandas" in sys.modules)
 """
@@ -187,7 +187,7 @@ def test_rows_are_split_without_pandas() -> None:
 def test_a_null_topic_is_an_error() -> None:
     """Dropping the row would be worse."""
     with pytest.raises(ConfigError, match="column topic is null in a row without a key, so it has nowhere to go"):
-        split_by_topic(batch(value=pa.array(["a", "b"]), topic=pa.array(["x", None])), "", Place)
+        split_by_topic(batch(value=pa.array(["a", "b"]), topic=pa.array(["x", None])), "", Destination)
 
 
 def test_the_names_of_pulsar_spark_are_taken_where_the_option_says_so() -> None:

@@ -14,7 +14,7 @@ from broker_core.base.errors import ConfigError
 from broker_core.wire.batch import decode_entries, encode_entries
 from broker_core.wire.entry import EntryRef
 from pulsarish_spark.options import KeyForm
-from pulsarish_spark.sink.keys import with_key_forms
+from pulsarish_spark.sink.rows import with_key_forms
 
 TEXT_AND_BYTES = pa.array([b"user-0", b"\xff\x00", None, "Zürich".encode(), b""], pa.binary())
 

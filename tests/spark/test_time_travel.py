@@ -14,9 +14,9 @@ import pytest
 
 from broker_core.base.clock import SystemClock
 from broker_core.client import Client
+from pulsarish_spark.batch_reader import TaskPartition
 from pulsarish_spark.tasks.task import RangeReading
 from pulsarish_spark.viewing import publish_times
-from pulsarish_spark.workers.task_partition import TaskPartition
 from tests.spark.batches import batch_reader, read_values
 from tests.spark.brokers import Broker, eventually
 from tests.spark.conftest import Start

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When rows may be delivered: delays, of a column or of an option, become times before rows are encoded.
+"""The times of rows of the sink: delays, of a column or of an option, become times of delivery before rows are encoded.
 
 A delay counts from when its row is sent. A time or a delay of the row beats the option; both in one row contradict each
-other and are refused by its key. Knows no broker and no clock; works on whole columns.
+other and are refused by its key. Pulsar cannot keep one event time, 0 milliseconds since the epoch: that means none.
+Knows no broker and no clock; works on whole columns.
 """
 
 from __future__ import annotations
@@ -65,3 +66,13 @@ def _check(
             f"{row_words(rows, row)} has a deliver_after of {int(after[row])} milliseconds",
             hint=f"it takes 0 to {DELIVER_AFTER_MS_MAX}, which is a century; deliver_at takes a time",
         )
+
+
+def row_at_zero(rows: pa.RecordBatch) -> int | None:
+    """The first row whose event time, cut to milliseconds, is 0; None if no row has it."""
+    if "event_time" not in rows.schema.names:
+        return None
+    column = rows.column("event_time")
+    unit = 1000 if pa.types.is_timestamp(column.type) else 1  # Spark's timestamps have microseconds.
+    found = np.flatnonzero((presence(column) != 0) & (values_of(column.cast(pa.int64())) // unit == 0))
+    return int(found[0]) if found.size else None
