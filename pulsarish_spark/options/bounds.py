@@ -48,8 +48,8 @@ BOUNDS: Final = (
         parse_moment,
         "1767225600000",
         "Start at the first message published at or after this time (ms, ISO 8601, or -1h). Beats startingOffsets and "
-        "startingOffsetsByTimestamp. Where clocks of producers differ, a window has rows of other times too, so that "
-        "it lacks none that is near ([losses.md](losses.md#windows-of-publish-times)).",
+        "startingOffsetsByTimestamp. The broker finds the place by the clocks of producers; where these differ, a "
+        "window has rows of other times and lacks some of its own ([losses.md](losses.md#windows-of-publish-times)).",
         ("startingTime",),
     ),
     Option(

@@ -80,7 +80,6 @@ def _said(
     policy, names = LossPolicy.of(options), layout.names
     starting = [key for key in names if (said := options.starting.said_of(key)) and said.point != "earliest"]
     ending = [key for key in names if options.ending.said_of(key) is not None]
-    view.times.share(len(names))
     starts = side_by_side(lambda key: resolve_start(view, names[key], key, options, "earliest", policy), starting)
     ends = side_by_side(lambda key: resolve_end(view, names[key], key, options, policy), ending)
     found = {key: end for key, end in zip(ending, ends, strict=True) if end is not None}

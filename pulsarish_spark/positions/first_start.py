@@ -45,7 +45,6 @@ class FirstStart:
         default = self._options.initial_position or "latest"
         found = resumed | starts_at_edges(self._view, others, self._options, default)
         sought = [key for key in others if key not in found]
-        self._view.times.share(len(sought))
         starts = side_by_side(lambda key: self._resolved(key, names[key], default), sought)
         found |= dict(zip(sought, starts, strict=True))
         for key in unread.keys() - resumed.keys():

@@ -37,7 +37,7 @@ def resolve_start(
     if not isinstance(point, Moment):
         return view.find(name, _named(point, options), f"the starting offset of {key}", policy)
     time_ms = point.published_at(options.now_ms)
-    found = view.start_at_time(name, time_ms)
+    found = view.at_time(name, time_ms)
     if found is None and options.no_match == "error":
         raise ConfigError(
             f"{option} is {time_text(time_ms)} and {key} has no message so young",
@@ -54,7 +54,7 @@ def resolve_end(
     if said is None or said.point == "latest":
         return None
     if isinstance(said.point, Moment):
-        return view.end_at_time(name, said.point.published_at(options.now_ms))
+        return view.at_time(name, said.point.published_at(options.now_ms))
     return view.find(name, _named(said.point, options), f"the ending offset of {key}", policy)
 
 

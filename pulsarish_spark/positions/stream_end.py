@@ -38,7 +38,6 @@ class StreamEnd:
         """``ends`` of partitions that are read on at ``places``, as far as the stream goes."""
         if not self._options.ending.specs:
             return ends
-        self._view.times.share(len(ends))
         return {key: self._cut(places[key], end) for key, end in ends.items()}
 
     def is_reached(self, keys: Iterable[TopicPartition], at: Offsets) -> bool:
@@ -81,7 +80,7 @@ class StreamEnd:
         if said is None:
             return None
         if isinstance(said.point, Moment):
-            return self._view.end_at_time(place.name, said.point.published_at(self._options.now_ms))
+            return self._view.at_time(place.name, said.point.published_at(self._options.now_ms))
         if isinstance(said.point, AtIndex):
             return self._at_index(place, said.point.message_index, end)
         assert isinstance(said.point, Offset), said.point  # Options refuse all else.

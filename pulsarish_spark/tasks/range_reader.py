@@ -92,7 +92,7 @@ def _end_now(client: Client, wanted: EntryRange) -> Offset:
     end = view.latest(wanted.name, had_messages=wanted.start.position.ledger >= 0)
     if wanted.until_ms is None or end.key <= wanted.start.key:
         return end
-    found = view.end_at_time(wanted.name, wanted.until_ms)
+    found = view.at_time(wanted.name, wanted.until_ms)
     return end if found is None else max(wanted.start, found, key=lambda offset: offset.key)
 
 

@@ -10,7 +10,6 @@ was deleted looks the same, so who knows that it had messages says so.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
@@ -35,9 +34,6 @@ from pulsarish_spark.places.start_spec import AtIndex, AtSubscription, LogPoint
 from pulsarish_spark.viewing.counting import EntryCounts
 from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
 from pulsarish_spark.viewing.index_places import Wanted, entries_of_indexes
-from pulsarish_spark.viewing.publish_times import PublishTimes
-
-logger = logging.getLogger(__name__)
 
 _SHOWN_MAX: Final = 10_000
 """Entries that are remembered: some of each partition where there are thousands, in a few MiB."""
@@ -69,8 +65,6 @@ class BrokerView:
     def __init__(self, client: Client) -> None:
         self.counts = EntryCounts(client)
         """How many messages lie where, for those ranges that have no indexes."""
-        self.times = PublishTimes(client)
-        """What of publish times is out of order, where a time is looked for."""
         self._client = client
         self._shown: dict[tuple[str, Position], _Shown] = {}
         self._remembering = threading.Lock()
@@ -279,33 +273,8 @@ class BrokerView:
             policy.report(lost_start(name, what, wanted.text(0), None, -1))
         return end
 
-    def start_at_time(self, name: str, publish_time_ms: int) -> Offset | None:
-        """The first message published at or after this time; None if there is none. See ``PublishTimes``."""
-        at = self._at_time(name, publish_time_ms)
-        before = at.position if at is not None else self.latest(name).position
-        if before.ledger < 0:
-            return None
-        earlier = self.times.first(name, publish_time_ms, before)
-        return at if earlier is None else self._moved(name, at, self.offset_at(name, earlier), "starts")
-
-    def end_at_time(self, name: str, publish_time_ms: int) -> Offset | None:
-        """The first message published at or after this time, with none of before it behind it that was seen; None if
-        there is none."""
-        at = self._at_time(name, publish_time_ms)
-        later = None if at is None else self.times.last(name, publish_time_ms, at.position)
-        return at if later is None else self._moved(name, at, self.behind_entry(name, later), "ends")
-
-    def _moved(self, name: str, at: Offset | None, to: Offset | None, what: str) -> Offset | None:
-        logger.warning(
-            "clocks of producers differ topic=%s what=%s effect=%s advice=%s",
-            name,
-            f"a window of publish times {what} at {to and to.position}, where its broker found {at and at.position}",
-            "rows of other times are read with those of the window",
-            "filter by the column timestamp",
-        )
-        return to
-
-    def _at_time(self, name: str, publish_time_ms: int) -> Offset | None:
+    def at_time(self, name: str, publish_time_ms: int) -> Offset | None:
+        """The first message published at or after this time, as the broker finds it; None if there is none."""
         if self.latest_of([name])[name].position.ledger < 0:
             return None  # And a reader would make the partition.
         with self._client.create_reader(name, MESSAGE_ID_EARLIEST, receiver_queue_size=0) as reader:

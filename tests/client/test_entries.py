@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from broker_core.base.clock import SystemClock
 from broker_core.base.errors import (
     AlreadyClosedError,
     ConsumerBusyError,
@@ -368,19 +367,6 @@ def spans(client: Client, topic: str, **bounds: int) -> Span:
     first = client.first_entry_at(topic, POSITION_EARLIEST)
     assert first is not None
     return Span(topic, at(first), behind(client, topic), free["messages_max"], free["entries_max"], free["bytes_max"])
-
-
-def test_a_count_tells_publish_times_if_they_are_wanted(service: Service, client: Client, topic: str) -> None:
-    """One for each entry, by the producer's clock."""
-    before_ms = SystemClock().now_ms()
-    with client.create_producer(topic, batching_enabled=False) as producer:
-        for _ in range(3):
-            producer.send(b"x")
-    span = spans(client, topic)
-    (with_times, without) = client.count_entries([span._replace(with_times=True), span])
-    assert without.times_ms == []
-    assert len(with_times.times_ms) == len(with_times.positions) == 3
-    assert all(before_ms <= each <= SystemClock().now_ms() for each in with_times.times_ms)
 
 
 def test_messages_are_counted_entry_by_entry_over_ledgers(service: Service, client: Client, topic: str) -> None:

@@ -2,12 +2,11 @@
 """A window of publish times in the past: its rows are exact, and what lies outside of it is not read. No session.
 
 The order of a log is that of arrival. Where the clocks of producers and brokers agree it is that of publish times too,
-as in the first tests here; in the others the clock of a producer is wrong.
+as in all tests here but the last.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import Final, NamedTuple, cast
 
 import pytest
@@ -16,10 +15,8 @@ from broker_core.base.clock import SystemClock
 from broker_core.client import Client
 from pulsarish_spark.batch_reader import TaskPartition
 from pulsarish_spark.tasks.task import RangeReading
-from pulsarish_spark.viewing import publish_times
 from tests.spark.batches import batch_reader, read_values
 from tests.spark.brokers import Broker, eventually
-from tests.spark.conftest import Start
 
 LEDGERS = 4
 OF_LEDGER = 10
@@ -84,20 +81,6 @@ def test_ledgers_outside_of_a_window_are_not_read(cell: Broker, topic: str, past
 HOUR_MS: Final = 3_600_000
 
 
-def send_by_clock(cell: Broker, topic: str, values: list[int], ahead_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a producer sends whose clock is ahead of ours, each in an entry of its own."""
-    real = SystemClock.now_ms
-    with monkeypatch.context() as patched:
-        patched.setattr(SystemClock, "now_ms", lambda clock: real(clock) + ahead_ms)
-        cell.send_one_by_one(topic, [str(value) for value in values])
-
-
-def window(from_ms: int, to_ms: int) -> dict[str, int]:
-    """Around now."""
-    now_ms = SystemClock().now_ms()
-    return {"startingTimestamp": now_ms + from_ms, "endingTimestamp": now_ms + to_ms}
-
-
 @pytest.mark.parametrize("ahead_ms", [1, HOUR_MS])
 def test_a_read_that_was_planned_before_its_end_came_ends_there(cell: Broker, topic: str, ahead_ms: int) -> None:
     """Spark keeps a plan for every action on a DataFrame: what is published before the end is read, and what comes
@@ -116,57 +99,20 @@ def test_a_read_that_was_planned_before_its_end_came_ends_there(cell: Broker, to
     assert found == ([0, 1] if ahead_ms == 1 else [0, 1, 2, 2])
 
 
-def test_rows_of_a_clock_that_is_behind_are_not_missed(
-    cell: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_windows_that_follow_each_other_have_each_row_once_whatever_clocks_say(
+    cell: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They lie in the middle of a log of other times, where halving does not look; a warning tells of those between."""
+    """Two producers in turns, one of them an hour ahead: the end of a window is where the next one begins."""
     cell.create(topic, 0)
-    send_by_clock(cell, topic, [*range(40)], 0, monkeypatch)
-    send_by_clock(cell, topic, [*range(40, 45)], -2 * HOUR_MS, monkeypatch)
-    cell.unload(topic)
-    send_by_clock(cell, topic, [*range(45, 90)], 0, monkeypatch)
-    found = read_values(cell, topic, **window(-3 * HOUR_MS, -HOUR_MS))
-    assert {*range(40, 45)} <= {*found}
-    assert "clocks of producers differ" in caplog.text
-    assert "filter by the column timestamp" in caplog.text
-
-
-def test_rows_of_a_clock_that_is_ahead_are_not_missed(
-    start: Start, cell: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two producers in turns; each window has all rows of its own, and a stream begins before the first of them."""
-    cell.create(topic, 0)
-    ours, theirs = [*range(0, 24, 2)], [*range(1, 24, 2)]
-    for mine, other in zip(ours, theirs, strict=True):
-        send_by_clock(cell, topic, [mine], 0, monkeypatch)
-        send_by_clock(cell, topic, [other], HOUR_MS, monkeypatch)
-    send_by_clock(cell, topic, [*range(24, 60)], 0, monkeypatch)
-    assert {*theirs} <= {*read_values(cell, topic, **window(HOUR_MS // 2, 2 * HOUR_MS))}
-    assert {*ours, *range(24, 60)} <= {*read_values(cell, topic, **window(-HOUR_MS // 2, HOUR_MS // 2))}
-    after = window(HOUR_MS // 2, 0)["startingTimestamp"]
-    assert {*theirs} <= {*start(topic=topic, startingTimestamp=after).drain()}
-
-
-def test_in_a_long_log_they_are_found_here_and_there(
-    cell: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Many rows that lie further away than is looked at one by one; that not all is looked at is said once."""
-    monkeypatch.setattr(publish_times, "LOOK_ENTRIES", 20)
-    monkeypatch.setattr(publish_times, "LOOK_ENTRIES_MIN", 20)
-    cell.create(topic, 0)
-    send_by_clock(cell, topic, [*range(10)], 0, monkeypatch)
-    send_by_clock(cell, topic, [*range(10, 110)], -2 * HOUR_MS, monkeypatch)
-    send_by_clock(cell, topic, [*range(110, 200)], 0, monkeypatch)
-    with caplog.at_level(logging.INFO):
-        found = read_values(cell, topic, **window(-3 * HOUR_MS, -HOUR_MS))
-    assert {*range(10, 110)} <= {*found}
-    assert caplog.text.count("was found by the clocks of producers") == 1
-    assert "too disordered" not in caplog.text
-
-
-def test_where_clocks_agree_nothing_is_said(cell: Broker, topic: str, caplog: pytest.LogCaptureFixture) -> None:
-    """And a small topic is looked at as a whole."""
-    cell.send_one_by_one(topic, [str(number) for number in range(50)])
-    with caplog.at_level(logging.INFO):
-        assert read_values(cell, topic, **window(-HOUR_MS, HOUR_MS)) == [*range(50)]
-    assert "clocks of producers" not in caplog.text
+    real = SystemClock.now_ms
+    for number in range(24):
+        with monkeypatch.context() as patched:
+            patched.setattr(SystemClock, "now_ms", lambda clock, ahead=number % 2 * HOUR_MS: real(clock) + ahead)
+            cell.send_one_by_one(topic, [str(number)])
+    bounds = [SystemClock().now_ms() + hours * HOUR_MS // 2 for hours in (-1, 0, 1, 3)]
+    windows = zip([None, *bounds], [*bounds, None], strict=True)
+    found = [
+        read_values(cell, topic, **{word: at for word, at in ends if at is not None})
+        for ends in ((("startingTimestamp", start), ("endingTimestamp", end)) for start, end in windows)
+    ]
+    assert [value for values in found for value in values] == [*range(24)]

@@ -28,7 +28,7 @@ from broker_core.client.connecting.subscribing import (
     register,
 )
 from broker_core.wire.commands import read_position
-from broker_core.wire.entry import messages_of, published_ms, split_broker_entry
+from broker_core.wire.entry import messages_of, split_broker_entry
 from broker_core.wire.heads import MessageHead
 
 ENTRIES_AHEAD_MAX: Final = 400
@@ -43,10 +43,7 @@ partitions."""
 
 
 class Span(NamedTuple):
-    """What to count: the entries in [start, end) of a plain topic or one partition, up to one that reaches a bound.
-
-    ``with_times``: their publish times are wanted too.
-    """
+    """What to count: the entries in [start, end) of a plain topic or one partition, up to one that reaches a bound."""
 
     topic: str
     start: Position
@@ -54,7 +51,6 @@ class Span(NamedTuple):
     messages_max: int
     entries_max: int
     bytes_max: int
-    with_times: bool = False
 
 
 class Counted(NamedTuple):
@@ -65,8 +61,6 @@ class Counted(NamedTuple):
     byte_sums: Sequence[int]
     is_whole: bool
     """Whether the range holds nothing behind them."""
-    times_ms: Sequence[int] = ()
-    """When each was published, by the clock of its producer, if that was wanted."""
 
     @property
     def messages(self) -> int:
@@ -84,7 +78,6 @@ class EntryCount:
         self._positions: list[Position] = []
         self._sums: list[int] = []
         self._byte_sums: list[int] = []
-        self._times_ms: list[int] = []
         self._is_whole = span.start >= span.end
         self._failure: PulsarishError | None = None
         self._id = -1
@@ -100,7 +93,7 @@ class EntryCount:
         if not self._is_done:
             task = f"count the messages of {self._topic} after {self._next}"
             await retrying(self._count, task, timeout_s, self._network.new_backoff())
-        return Counted(self._positions, self._sums, self._byte_sums, self._is_whole, self._times_ms)
+        return Counted(self._positions, self._sums, self._byte_sums, self._is_whole)
 
     @property
     def _is_done(self) -> bool:
@@ -190,10 +183,7 @@ class EntryCount:
 
     def _note(self, position: Position, body: bytes) -> None:
         try:
-            entry = split_broker_entry(body)[1]
-            messages = messages_of(entry)
-            if self._span.with_times:
-                self._times_ms.append(published_ms(entry))
+            messages = messages_of(split_broker_entry(body)[1])
         except PulsarishError as failure:
             where = f"entry {position} of {self._topic}"
             self._failure = type(failure)(f"{where}: {failure.message}", hint=failure.hint)
