@@ -17,8 +17,7 @@ from pulsarish_spark.describing.description import python_text
 from pulsarish_spark.describing.dry_run import broker_found
 from pulsarish_spark.describing.spark_side import JAVA_MIN, find_java, workers_python
 from pulsarish_spark.options import ReadOptions, Side, address_options, names_topics, option_texts, read_options
-from pulsarish_spark.viewing.broker_view import BrokerView
-from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
+from pulsarish_spark.viewing.broker_view import HOW_TO_GET_INDEXES, BrokerView
 from pulsarish_spark.viewing.layout import discover
 
 if TYPE_CHECKING:

@@ -27,15 +27,14 @@ from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.batch_plan import whole_ranges
 from pulsarish_spark.positions.cursors import Cursors
-from pulsarish_spark.positions.first_start import FirstStart
 from pulsarish_spark.positions.resuming import Place
+from pulsarish_spark.positions.starting import FirstStart
 from pulsarish_spark.positions.stream_end import StreamEnd
 from pulsarish_spark.rows.kept_rows import ALL_ROWS
-from pulsarish_spark.viewing.broker_view import BrokerView
+from pulsarish_spark.viewing.broker_view import HOW_TO_GET_INDEXES, BrokerView
 from pulsarish_spark.viewing.counting import NamedRange
-from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
+from pulsarish_spark.viewing.expiry_policy import ExpiryPolicies
 from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, advice_on_missing, discover
-from pulsarish_spark.viewing.patience import BrokerPatience
 
 if TYPE_CHECKING:
     from broker_core.client import Client
@@ -145,16 +144,16 @@ def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
 
 def _expiry_notes(client: Client, options: ReadOptions, found: list[_Found]) -> list[str]:
     """When the broker passes over what is unread, where it does and that is known."""
-    known = BrokerPatience(options.address).of_all({each.key.topic for each in found})
+    known = ExpiryPolicies(options.address).of_all({each.key.topic for each in found})
     now_ms = SystemClock().now_ms()
     notes = []
     for each in found:
-        patience = known[each.key.topic]
-        if each.start is None or patience is None or patience.limit_s is None:
+        expiry = known[each.key.topic]
+        if each.start is None or expiry is None or expiry.limit_s is None:
             continue
         oldest = client.first_entry_at(each.name, each.start.position, unmade_ok=True)
-        if oldest is not None and (left_s := patience.left_s(oldest, now_ms)) is not None:
-            notes.append(f"{patience.why} passes the start of {each.key} in about {left_s:.0f} s")
+        if oldest is not None and (left_s := expiry.left_s(oldest, now_ms)) is not None:
+            notes.append(f"{expiry.why} passes the start of {each.key} in about {left_s:.0f} s")
     return notes
 
 

@@ -13,18 +13,18 @@ import base64
 import hashlib
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError
 from broker_core.base.moments import time_text
 from broker_core.base.names import TopicName
 from pulsarish_spark.losses.lost import Loss
-from pulsarish_spark.losses.running_batch import running_batch
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.whole_file import keep_name, whole_file
@@ -32,6 +32,16 @@ from pulsarish_spark.whole_file import keep_name, whole_file
 FORM: Final = 1
 
 _TOLD_AT: Final = "toldAt"
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+
+
+class RunningBatch(NamedTuple):
+    """``query_id`` is that of the checkpoint, the same over restarts; ``number`` counts from 0."""
+
+    query_id: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +152,16 @@ def _says_same(path: Path, document: Mapping[str, Any]) -> bool:
     except ValueError:  # Somebody has written into it.
         return False
     return isinstance(found, dict) and found | {_TOLD_AT: document[_TOLD_AT]} == document
+
+
+def running_batch() -> RunningBatch | None:
+    """The batch that this process runs; None outside of a task of a stream, and without ``pyspark``."""
+    if sys.modules.get("pyspark") is None:
+        return None
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return None
+    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    return RunningBatch(query, int(batch)) if query and batch else None

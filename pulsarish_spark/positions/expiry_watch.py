@@ -22,7 +22,7 @@ from pulsarish_spark.places.entries import offset_of
 from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.resuming import Place
-from pulsarish_spark.viewing.patience import BrokerPatience, Patience
+from pulsarish_spark.viewing.expiry_policy import ExpiryPolicies, ExpiryPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ class ExpiryWatch:
     def __init__(self, client: Client, address: Address, clock: BlockingClock) -> None:
         self._client = client
         self._clock = clock
-        self._patience = BrokerPatience(address, clock)
+        self._policies = ExpiryPolicies(address, clock)
         self._looked_at: float | None = None
-        self._asking: Future[dict[str, Patience | None]] | None = None
+        self._asking: Future[dict[str, ExpiryPolicy | None]] | None = None
 
     def look(self, places: Mapping[TopicPartition, Place], ends: Offsets) -> None:
         """Warn of what is unread of partitions that are read on at ``places`` and end at ``ends``, if it goes soon."""
@@ -57,21 +57,21 @@ class ExpiryWatch:
             return
         self._looked_at = now
         limited = [
-            (place, patience)
+            (place, expiry)
             for place in behind
-            if (patience := known.get(place.key.topic)) is not None and patience.limit_s is not None
+            if (expiry := known.get(place.key.topic)) is not None and expiry.limit_s is not None
         ]
         for warning in side_by_side(lambda each: self._warning(*each, ends[each[0].key]), limited):
             if warning is not None:
                 logger.warning("messages expire soon what=%s advice=%s", *warning)
 
-    def _known(self, topics: set[str]) -> dict[str, Patience | None] | None:
+    def _known(self, topics: set[str]) -> dict[str, ExpiryPolicy | None] | None:
         """What the broker allows, of ``topics`` or those that were behind when it was asked; None: not known yet."""
         wait_s = 0.0
         if self._asking is None:
             if not topics:
                 return None
-            self._asking, wait_s = _begun(lambda: self._patience.of_all(topics)), ANSWER_S
+            self._asking, wait_s = _begun(lambda: self._policies.of_all(topics)), ANSWER_S
         try:
             known = self._asking.result(wait_s)
         except TimeoutError:
@@ -79,22 +79,22 @@ class ExpiryWatch:
         self._asking = None
         return known
 
-    def _warning(self, place: Place, patience: Patience, end: Offset) -> tuple[str, str] | None:
+    def _warning(self, place: Place, expiry: ExpiryPolicy, end: Offset) -> tuple[str, str] | None:
         oldest = self._client.first_entry_at(place.name, place.at.position)
-        if oldest is None or patience.limit_s is None:
+        if oldest is None or expiry.limit_s is None:
             return None  # It was deleted meanwhile; the tasks will tell.
-        left_s = patience.left_s(oldest, self._clock.now_ms())
-        if left_s is None or left_s > SOON * patience.limit_s:
+        left_s = expiry.left_s(oldest, self._clock.now_ms())
+        if left_s is None or left_s > SOON * expiry.limit_s:
             return None
         first = offset_of(oldest)
         at = first.text(place.key.partition)
-        when = f"{patience.why} passes the position {at} of {place.key} in about {_duration(left_s)}"
+        when = f"{expiry.why} passes the position {at} of {place.key} in about {_duration(left_s)}"
         return f"{when}: {_left(first, end)}", "give the query more resources or larger batches, or raise the limit"
 
 
-def _begun(work: Callable[[], dict[str, Patience | None]]) -> Future[dict[str, Patience | None]]:
+def _begun(work: Callable[[], dict[str, ExpiryPolicy | None]]) -> Future[dict[str, ExpiryPolicy | None]]:
     """``work`` in a thread that the end of the process does not wait for."""
-    outcome: Future[dict[str, Patience | None]] = Future()
+    outcome: Future[dict[str, ExpiryPolicy | None]] = Future()
 
     def run() -> None:
         try:

@@ -18,10 +18,10 @@ from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.cursors import Cursors
-from pulsarish_spark.positions.first_start import FirstStart
 from pulsarish_spark.positions.resuming import Place, Resuming
+from pulsarish_spark.positions.starting import FirstStart
 from pulsarish_spark.viewing.broker_view import BrokerView
-from pulsarish_spark.viewing.followed_layout import FollowedLayout
+from pulsarish_spark.viewing.layout import FollowedLayout
 
 
 class PartitionChanges:

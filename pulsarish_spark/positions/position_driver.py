@@ -30,23 +30,20 @@ from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.positions.admission import Admission
 from pulsarish_spark.positions.chunk_holds import ChunkHolds, chunk_holds
 from pulsarish_spark.positions.cursors import Cursors
-from pulsarish_spark.positions.cutting import plan_tasks
+from pulsarish_spark.positions.end_watch import EndWatch
 from pulsarish_spark.positions.expiry_watch import ExpiryWatch
-from pulsarish_spark.positions.first_start import FirstStart
-from pulsarish_spark.positions.news import News
-from pulsarish_spark.positions.pace import Pace
 from pulsarish_spark.positions.partition_changes import PartitionChanges
+from pulsarish_spark.positions.rate_limits import Admission, TriggerDelay
 from pulsarish_spark.positions.resuming import Place, Resuming
+from pulsarish_spark.positions.starting import FirstStart
 from pulsarish_spark.positions.stream_end import StreamEnd
-from pulsarish_spark.tasks.planning import EntryRange, TaskOptions
+from pulsarish_spark.tasks.planning import EntryRange, TaskOptions, plan_tasks
 from pulsarish_spark.tasks.task import ReadTask, make_tasks
-from pulsarish_spark.viewing.broker_view import BrokerView
+from pulsarish_spark.viewing.broker_view import BrokerView, IndexNotice
 from pulsarish_spark.viewing.counting import NamedRange
-from pulsarish_spark.viewing.followed_layout import FollowedLayout
-from pulsarish_spark.viewing.index_notice import IndexNotice
+from pulsarish_spark.viewing.layout import FollowedLayout
 
 NEWS_WAIT_S: Final = 0.1
 """How long ``latest`` waits for a first new message: Spark would ask again at once. No longer, for other sources of the
@@ -81,11 +78,11 @@ class PositionDriver:
         self._cursors = Cursors(client, subscription, self._clock, is_new_name=not options.subscription)
         self._first_start = FirstStart(self._view, self._cursors, options, policy)
         self._resuming = Resuming(client, self._view, self._cursors, policy)
-        self._news = News(self._cursors, self._clock)
+        self._end_watch = EndWatch(self._cursors, self._clock)
         self._stream_end = StreamEnd(self._view, options)
         self._holds = ChunkHolds(client, self._clock)
         self._expiry = ExpiryWatch(client, options.address, self._clock)
-        self._pace = Pace(options.amounts, self._clock)
+        self._delay = TriggerDelay(options.amounts, self._clock)
         self._notice = IndexNotice()
         self._layout = FollowedLayout(options.selection, client, self._clock, options.discovery_s)
         self._changes = PartitionChanges(
@@ -161,7 +158,7 @@ class PositionDriver:
         if is_idle:
             self._idle_at = start
             return start
-        self._pace.began()
+        self._delay.began()
         # Its batch begins with the commit of ``start``, which waits for the acks.
         points = self._points(stop, ends, places, start)
         begun = {*moved, *(places.keys() - start.points.keys())}
@@ -187,10 +184,10 @@ class PositionDriver:
         is_over = self._stream_end.is_reached(self._layout.names, start.offsets)
         if is_over:
             self._stream_end.tell()
-        if is_over or self._pace.waits:
+        if is_over or self._delay.waits:
             self._clock.sleep(NEWS_WAIT_S)
             return True
-        if not self._news.stays_quiet(self._layout.names.values(), NEWS_WAIT_S):
+        if not self._end_watch.stays_quiet(self._layout.names.values(), NEWS_WAIT_S):
             return False
         self._look_at_holds(start, is_idle=True)
         return True
@@ -214,7 +211,7 @@ class PositionDriver:
         self._resuming.begin(names.values())
         self._start_acks(SourceOffset.of({key: place.at for key, place in places.items()}))
         self._cursors.finish_acks()
-        self._pace.began()
+        self._delay.began()
         noted = self._points(stop, ends, places, start)
         points = {key: points._replace(start=places[key].at) for key, points in noted.items()}
         return self._offset(points, ends_first=True)
@@ -297,9 +294,9 @@ class PositionDriver:
         names = self._layout.names
         if not self._bounded and self._cursors.is_settled:
             expected = {place.name: self._resuming.expected_end(place.name, place.at) for place in places.values()}
-            ends = self._news.ends_after(expected, NEWS_WAIT_S)
+            ends = self._end_watch.ends_after(expected, NEWS_WAIT_S)
         else:
-            ends = self._news.ends(names.values())
+            ends = self._end_watch.ends(names.values())
         unknown = [key for key, name in names.items() if not self._resuming.knows(places[key], ends[name])]
         side_by_side(lambda key: self._known_end(places[key], ends[names[key]]), unknown)
         return self._note_ends(places, {key: self._known_end(places[key], ends[name]) for key, name in names.items()})
@@ -336,7 +333,7 @@ class PositionDriver:
     def _behind_holes(self, place: Place) -> Offset:
         """The place itself, or behind the holes there that the broker has passed over. The same position keeps its
         text, whether or not its index is known by now."""
-        mark_delete = self._news.mark_delete(place.name)
+        mark_delete = self._end_watch.mark_delete(place.name)
         if mark_delete is None or mark_delete < place.at.position:
             return place.at
         return self._resuming.behind_holes(place, mark_delete)
@@ -363,7 +360,7 @@ class PositionDriver:
         begin = {key: self._resuming.start(place) for key, place in places.items()}
         admission = Admission(self._view, self._layout.names, self.options.amounts)
         comes_more = not self._bounded and not self._stream_end.is_reached(ends, ends)
-        if comes_more and not self._pace.is_due(lambda: sum(admission.waiting(begin, ends).messages.values())):
+        if comes_more and not self._delay.is_due(lambda: sum(admission.waiting(begin, ends).messages.values())):
             return {key: place.at for key, place in places.items()}
         return admission.stops(begin, ends)
 

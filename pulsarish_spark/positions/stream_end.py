@@ -18,8 +18,7 @@ from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.start_spec import AtIndex
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.resuming import Place
-from pulsarish_spark.viewing.broker_view import BrokerView
-from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
+from pulsarish_spark.viewing.broker_view import HOW_TO_GET_INDEXES, BrokerView
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from broker_core.base.clock import Clock, SystemClock
 from broker_core.base.errors import UsageError
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.progress.partition_lag import Lag, PartitionLag, total
+from pulsarish_spark.progress.reports import Lag, PartitionLag, total
 
 POINTS_MAX: Final = 10_000
 """How many micro-batches are remembered of a query: an hour of them at three a second."""

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -23,18 +23,15 @@ from pyspark.sql.streaming.listener import (
 )
 
 from broker_core.base.errors import PulsarishError
-from pulsarish_spark.progress.partition_lag import Lag, PartitionLag, total
-from pulsarish_spark.progress.reports import lag
+from pulsarish_spark.progress.reports import Lag, PartitionLag, lag, total
 
 logger = logging.getLogger(__name__)
 
 UNKNOWN: Final = "unknown"
 
 
-class LagReport(Protocol):
-    """What a listener calls: ``report(query name or id, its lag)`` after a micro-batch, and None at the query's end."""
-
-    def __call__(self, query: str, lag: Lag | None, /) -> None: ...
+LagReport: TypeAlias = Callable[[str, Lag | None], None]
+"""``report(query name or id, its lag)`` after a micro-batch, and None at the query's end."""
 
 
 class LagListener(StreamingQueryListener):

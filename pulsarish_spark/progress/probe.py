@@ -17,10 +17,9 @@ from broker_core.client import Client
 from broker_core.wire.entry import EntryRef, messages_of, published_ms
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import address_options, option_texts
-from pulsarish_spark.progress.partition_lag import Lag, PartitionLag
-from pulsarish_spark.progress.reports import Unread, of_partitions, unread
+from pulsarish_spark.progress.reports import Lag, PartitionLag, Unread, of_partitions, unread
+from pulsarish_spark.viewing.expiry_policy import ExpiryPolicies
 from pulsarish_spark.viewing.layout import names_there
-from pulsarish_spark.viewing.patience import BrokerPatience
 
 
 class LagProbe:
@@ -35,13 +34,13 @@ class LagProbe:
     def __init__(self, *, clock: Clock | None = None, **options: object) -> None:
         self._address = address_options(option_texts(None, options), os.environ)
         self._clock = clock or SystemClock()
-        self._patience = BrokerPatience(self._address)
+        self._policies = ExpiryPolicies(self._address)
 
     def __call__(self, progress: Any) -> Lag:
         """The lag of every partition; ``progress`` as in ``lag``."""
         found = list(unread(progress))
         if behind := [each.key for each in found if _can_be_asked(each)]:
-            self._patience.of_all({key.topic for key in behind})  # all at once
+            self._policies.of_all({key.topic for key in behind})  # all at once
             with connected(self._address) as client:
                 # Each time: a topic that is made anew may have partitions where the former had none.
                 names = names_there(behind, client)
@@ -56,11 +55,11 @@ class LagProbe:
         oldest = None if name is None else client.first_entry_at(name, unread.at.position)
         if oldest is None:  # It was deleted meanwhile; the query will tell.
             return behind
-        patience = self._patience.of(unread.key.topic)
+        expiry = self._policies.of(unread.key.topic)
         return behind._replace(
             bytes=_bytes_about(behind, oldest),
             seconds=self._age_s(oldest),
-            expires_s=None if patience is None else patience.left_s(oldest, self._clock.now_ms()),
+            expires_s=None if expiry is None else expiry.left_s(oldest, self._clock.now_ms()),
         )
 
     def _age_s(self, entry: EntryRef) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads lag out of a progress report of Spark.
+"""How far one partition, and all of a query together, are behind, by a progress report of Spark.
 
 Where the broker tells message indexes, messages are counted, and entries within one ledger. Where it tells none,
 entries are: over the end of a ledger the source has counted them when it made the report. A query in queue mode has no
@@ -12,13 +12,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker_core.base.names import TopicName
 from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.progress.partition_lag import NOT_KNOWN, NOTHING_BEHIND, Lag, PartitionLag, farther
 from pulsarish_spark.queue.backlog import QueueBacklog
+
+
+class PartitionLag(NamedTuple):
+    """How far the end of a query's last batch is behind the newest message. 0: nothing is; None: not known.
+
+    ``bytes``: about how many bytes of stored entries these are; ``seconds``: how long ago the oldest message of them
+    was published. ``expires_s``: in how many seconds the broker passes over that message unread; None also where it
+    never does. These three are known where a ``LagProbe`` has asked the broker.
+    """
+
+    messages: int | None
+    entries: int | None
+    bytes: int | None = None
+    seconds: float | None = None
+    expires_s: float | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is anything that was not read, as far as is known."""
+        return bool(self.messages or self.entries) or (self.messages is None and self.entries is None)
+
+
+NOTHING_BEHIND: Final = PartitionLag(0, 0, 0, 0.0)
+NOT_KNOWN: Final = PartitionLag(None, None)
+
+Lag = dict[TopicPartition, PartitionLag]
 
 
 class Unread(NamedTuple):
@@ -53,6 +78,57 @@ def unread(progress: Any) -> Iterator[Unread]:
             yield from _in_queue(end, newest or {})
         else:
             yield from _by_position(_offset(end), _offset(newest))
+
+
+def total(lag: Lag) -> PartitionLag:
+    """All partitions together: sums, the longest age, and what expires first of what is known to. Else what is not
+    known of one of them is not known of all; and of none, as before the first batch, nothing is known."""
+    if not lag:
+        return NOT_KNOWN
+    found = list(lag.values())
+    return PartitionLag(
+        _sum(each.messages for each in found),
+        _sum(each.entries for each in found),
+        _sum(each.bytes for each in found),
+        _longest([each.seconds for each in found]),
+        _first(each.expires_s for each in found),
+    )
+
+
+def farther(one: PartitionLag, other: PartitionLag) -> PartitionLag:
+    """The lag of a partition that a query reads twice, as in a join with itself: what is kept until both have it."""
+    return PartitionLag(
+        _most(one.messages, other.messages),
+        _most(one.entries, other.entries),
+        _most(one.bytes, other.bytes),
+        _longest([one.seconds, other.seconds]),
+        _first([one.expires_s, other.expires_s]),
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    summed = 0
+    for value in values:
+        if value is None:
+            return None
+        summed += value
+    return summed
+
+
+def _most(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else max(one, other)
+
+
+def _longest(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
+
+
+def _first(values: Iterable[float | None]) -> float | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+# -- the offsets of a report
 
 
 def _in_queue(end: Mapping[str, Any], newest: Mapping[str, Any]) -> Iterator[Unread]:

@@ -36,7 +36,7 @@ from pulsarish_spark.queue.id_texts import Entries
 from pulsarish_spark.queue.pile import Dropped, Pile, Source
 from pulsarish_spark.queue.queue_offset import QueueOffset
 from pulsarish_spark.viewing.broker_view import BrokerView
-from pulsarish_spark.viewing.followed_layout import FollowedLayout
+from pulsarish_spark.viewing.layout import FollowedLayout
 
 logger = logging.getLogger(__name__)
 

@@ -1,21 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """From ranges to Spark tasks: into how many pieces a range is cut, and which task reads which piece.
 
-Pure: cuts are message indexes here, ``broker_view`` finds the entries that hold them. The rules of ``minPartitions``
-and ``maxRecordsPerPartition`` are those of Spark's Kafka source. Without them the work decides: short ranges share a
-task, long ones are cut until every core has a piece.
+The rules of ``minPartitions`` and ``maxRecordsPerPartition`` are those of Spark's Kafka source. Without them the work
+decides: short ranges share a task, long ones are cut until every core has a piece. A range is cut into whole entries,
+by message indexes or, where a broker tells none, by what was counted; ``plan_tasks`` alone asks the broker.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
+from broker_core.base.invariants import invariant
+from broker_core.base.positions import Position
+from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.tasks.assignment import assign
+from pulsarish_spark.viewing.broker_view import BrokerView, WantedIndex
+from pulsarish_spark.viewing.counting import NamedRange
+from pulsarish_spark.viewing.entry_profile import Profile
+
+T = TypeVar("T")
 
 PIECE_MESSAGES_MIN: Final = 50_000
 """Fewer messages than this are not worth a task of their own: a task costs about 10 ms, and these are read in that."""
@@ -130,3 +137,58 @@ def _in_turns(pieces: Sequence[EntryRange], tasks: int) -> list[list[EntryRange]
 def cut_indexes(start: int, messages: int, pieces: int) -> list[int]:
     """The message indexes at which ``messages`` from ``start`` are cut into ``pieces`` of nearly equal size."""
     return [start + messages * piece // pieces for piece in range(1, pieces)]
+
+
+def plan_tasks(view: BrokerView, ranges: Sequence[EntryRange], wanted: TaskOptions) -> list[list[EntryRange]]:
+    """The tasks that read ``ranges``, each of which has an end."""
+    if wanted.key_ranges is not None:
+        return [[whole] for whole in ranges]
+    uncounted = [whole for whole in ranges if whole.messages < 0]
+    found = view.counts.profiles([_named(whole) for whole in uncounted], exact=wanted.max_records is not None)
+    profiles = dict(zip(uncounted, found, strict=True))
+    sized = [replace(whole, about=profiles[whole].messages) if whole in profiles else whole for whole in ranges]
+    counts = wanted.pieces([whole.size for whole in sized])
+    cuts = zip(sized, counts, map(profiles.get, ranges), strict=True)
+    # Where there are thousands, nearly all stay whole; they wait for no thread.
+    divided = iter(side_by_side(lambda each: _cut(view, *each), [each for each in cuts if each[1] > 1]))
+    pieces = [next(divided) if count > 1 else [whole] for whole, count in zip(sized, counts, strict=True)]
+    return wanted.tasks(sized, [piece for some in pieces for piece in some])
+
+
+def _cut(view: BrokerView, whole: EntryRange, pieces: int, profile: Profile | None) -> list[EntryRange]:
+    """Cut a range into about so many pieces; ``profile`` None: by its indexes."""
+    if whole.end is None:
+        return [whole]
+    if profile is not None:
+        return whole.cut([Offset(position) for position in profile.cuts(pieces)])
+    indexes = cut_indexes(whole.start.message_index, whole.messages, pieces)
+    return whole.cut(
+        view.entries_of_indexes([WantedIndex(whole.name, index, whole.start, whole.end) for index in indexes])
+    )
+
+
+def _named(whole: EntryRange) -> NamedRange:
+    end = whole.end.position if whole.end is not None else whole.start.position
+    if whole.end is not None and whole.end.batch:
+        end = Position(end.ledger, end.entry + 1)  # The last message is inside of an entry.
+    return NamedRange(whole.name, whole.start.position, end)
+
+
+# -- the assignment of a Failover subscription (semantics 2.3.2)
+
+
+def failover_owner(partition: int, consumers: int) -> int:
+    """The position, among ``consumers`` sorted by name, of the active consumer of ``partition``.
+
+    Tasks stand for Failover consumers of equal priority: the rule is that by which a broker picks the active one.
+    """
+    invariant(consumers > 0 and partition >= 0, "no owner of partition %d among %d", partition, consumers)
+    return partition % consumers
+
+
+def assign(items: Iterable[T], partition_of: Callable[[T], int], consumers: int) -> list[list[T]]:
+    """Give each item to the owner of its partition; the order of items is kept. Owners of nothing are left out."""
+    owned: dict[int, list[T]] = {}
+    for item in items:
+        owned.setdefault(failover_owner(partition_of(item), consumers), []).append(item)
+    return [owned[owner] for owner in sorted(owned)]

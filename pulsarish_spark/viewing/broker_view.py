@@ -10,8 +10,9 @@ was deleted looks the same, so who knows that it had messages says so.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import (
@@ -22,7 +23,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.client import Client
-from broker_core.client.columnar.index_search import IndexedEntry
+from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
 from broker_core.wire.entry import EntryRef, messages_of
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.losses.holes import has_holes, lost_between
@@ -32,8 +33,14 @@ from pulsarish_spark.places.entries import behind, behind_last, offset_of
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import AtIndex, AtSubscription, LogPoint
 from pulsarish_spark.viewing.counting import EntryCounts
-from pulsarish_spark.viewing.index_notice import HOW_TO_GET_INDEXES
-from pulsarish_spark.viewing.index_places import Wanted, entries_of_indexes
+
+logger = logging.getLogger(__name__)
+
+HOW_TO_GET_INDEXES: Final = (
+    "a broker tells them of what it stores while it runs with "
+    "brokerEntryMetadataInterceptors=org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor and "
+    "exposingBrokerEntryMetadataToClientEnabled=true"
+)
 
 _SHOWN_MAX: Final = 10_000
 """Entries that are remembered: some of each partition where there are thousands, in a few MiB."""
@@ -48,9 +55,18 @@ class _Shown(NamedTuple):
     messages: int
 
 
-class Edges(NamedTuple):
-    """Where a partition begins and ends: its first message that is still there, and behind its last one."""
+class PartitionEdges(NamedTuple):
+    """The first message of a partition that is still there, and the place behind its last one."""
 
+    first: Offset
+    end: Offset
+
+
+class WantedIndex(NamedTuple):
+    """Message ``message_index`` of one partition, which lies in [first, end); both have indexes."""
+
+    name: str
+    message_index: int
     first: Offset
     end: Offset
 
@@ -136,14 +152,14 @@ class BrokerView:
         """The first message that is still there; of an empty partition its end."""
         return self.edges_of([name])[name].first
 
-    def edges_of(self, names: Collection[str]) -> dict[str, Edges]:
+    def edges_of(self, names: Collection[str]) -> dict[str, PartitionEdges]:
         """Both ends of several partitions, which are asked all at once."""
         # Never from memory: what was first may have been deleted. But a read that begins there looks at it next.
         asked = list(names)
         found = dict(zip(asked, self._client.edges_of(asked, unmade_ok=True), strict=True))
         ends = self._ends({name: behind_last(both.last) for name, both in found.items()})
         return {
-            name: Edges(ends[name] if first is None else self._remember(name, first).at, ends[name])
+            name: PartitionEdges(ends[name] if first is None else self._remember(name, first).at, ends[name])
             for name, (first, _) in found.items()
         }
 
@@ -234,15 +250,37 @@ class BrokerView:
 
     def inside(self, name: str, index: int, first: Offset, end: Offset) -> Offset:
         """Message ``index``, which lies in [first, end); both have indexes."""
-        at = self.entry_of_index(name, index, first, end)
+        at = self.entries_of_indexes([WantedIndex(name, index, first, end)])[0]
         return at._replace(message_index=index, batch=index - at.message_index)
 
-    def entry_of_index(self, name: str, index: int, first: Offset, end: Offset) -> Offset:
-        """The first message of the entry with message ``index``, which lies in [first, end); both have indexes."""
-        return entries_of_indexes(self, [Wanted(name, index, first, end)])[0]
+    def entries_of_indexes(self, wanted: Sequence[WantedIndex]) -> list[Offset]:
+        """The first message of the entry with each wanted message.
 
-    def indexed(self, name: str, position: Position) -> IndexedEntry | None:
-        """The first entry at or behind ``position``; None if there is none."""
+        Each round asks for the next guess of all searches at once, so many partitions take as many round trips as one.
+        """
+        self.look_at((each.name, each.first.position) for each in wanted)
+        answers: dict[int, Offset] = {}
+        searches: dict[int, IndexSearch] = {}
+        for number, each in enumerate(wanted):
+            low = self._indexed(each.name, each.first.position)
+            if low is None or each.message_index <= low.last:
+                answers[number] = each.end if low is None else Offset(low.position, low.first)
+            else:
+                high = IndexedEntry(each.end.position, each.end.message_index, each.end.message_index)
+                searches[number] = IndexSearch(each.message_index, low, high)
+        while guesses := {number: guess for number, each in searches.items() if (guess := each.guess()) is not None}:
+            self.look_at((wanted[number].name, guess) for number, guess in guesses.items())
+            for number, guess in guesses.items():
+                searches[number].found(guess, self._indexed(wanted[number].name, guess))
+        found = {number: (wanted[number].name, search.answer) for number, search in searches.items()}
+        inside = {number: place for number, place in found.items() if place[1] < wanted[number].end.position}
+        self.look_at(inside.values())
+        for number in found:
+            at = self.offset_at(*inside[number]) if number in inside else None
+            answers[number] = at or wanted[number].end
+        return [answers[number] for number in range(len(wanted))]
+
+    def _indexed(self, name: str, position: Position) -> IndexedEntry | None:
         found = self._first_at(name, position)
         if found is None:
             return None
@@ -283,3 +321,32 @@ class BrokerView:
                 return None
             found = reader.read_next(self._client.config.operation_timeout_s).message_id
         return self.offset_at(name, found.position)
+
+
+class IndexNotice:
+    """The line of the log that tells, once a query, whether the broker has message indexes.
+
+    Brokers of this project always have. Apache Pulsar has when it is configured to, for the messages that come then.
+    """
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def see(self, ends: Mapping[str, Offset]) -> None:
+        """Look at the ends of partitions; an empty one says nothing."""
+        known = {name: end.message_index >= 0 for name, end in ends.items() if end.position.entry > 0}
+        if self._told or not known:
+            return
+        self._told = True
+        without = sorted(name for name, tells in known.items() if not tells)
+        if without:
+            logger.warning(
+                "broker tells no message indexes partition=%s others=%d effect=%s advice=%s",
+                without[0],
+                len(without) - 1,
+                "the column offset is null, offsets by number are refused, and to keep limits the driver reads entries "
+                "to count their messages",
+                HOW_TO_GET_INDEXES,
+            )
+        else:
+            logger.info("broker tells message indexes")

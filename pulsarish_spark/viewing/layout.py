@@ -8,31 +8,20 @@ partitions must not be taken for other topics, whose messages would be read agai
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
+from broker_core.base.clock import Clock
 from broker_core.base.errors import ConfigError, TopicNotFoundError
 from broker_core.base.names import TopicName
 from broker_core.base.topics_pattern import TopicsPattern
+from broker_core.client import Client
 from pulsarish_spark.places.topics import Selection, TopicPartition
 
+logger = logging.getLogger(__name__)
+
 LEFT_OUT: Final = "it is named like a partition, and there is no partitioned topic that it belongs to"
-
-
-class TopicLookup(Protocol):
-    """The questions to a client that this module has."""
-
-    def existing_partitions_of(self, topics: Sequence[str]) -> list[int | None]:
-        """How many partitions each of ``topics`` has; 0: it is not partitioned; None: it does not exist."""
-        ...
-
-    def required_partitions(self, topic: str) -> int:
-        """How many partitions ``topic`` has; TopicNotFoundError says what does not exist."""
-        ...
-
-    def topics_of(self, namespace: str) -> list[str]:
-        """Full names of the topics of a namespace, each partition on its own; none if it does not exist."""
-        ...
 
 
 class Layout(NamedTuple):
@@ -51,7 +40,7 @@ class Layout(NamedTuple):
         return list(self.names)
 
 
-def discover(selection: Selection, client: TopicLookup, *, missing_ok: bool = False) -> Layout:
+def discover(selection: Selection, client: Client, *, missing_ok: bool = False) -> Layout:
     """Ask for the partitions of every topic of ``selection``; ConfigError if it names one that does not exist, or one
     twice.
 
@@ -91,7 +80,7 @@ def _check_once(names: Mapping[TopicPartition, str]) -> None:
             )
 
 
-def advice_on_missing(topic: str, client: TopicLookup) -> str:
+def advice_on_missing(topic: str, client: Client) -> str:
     """Advice about a topic that does not exist; empty: it does by now."""
     try:
         client.required_partitions(topic)
@@ -100,7 +89,7 @@ def advice_on_missing(topic: str, client: TopicLookup) -> str:
     return ""
 
 
-def names_there(keys: Collection[TopicPartition], client: TopicLookup) -> dict[TopicPartition, str]:
+def names_there(keys: Collection[TopicPartition], client: Client) -> dict[TopicPartition, str]:
     """What the broker calls those of ``keys`` that are there; each topic is asked for once."""
     topics = sorted({key.topic for key in keys})
     counts = dict(zip(topics, client.existing_partitions_of(topics), strict=True))
@@ -112,7 +101,7 @@ def names_there(keys: Collection[TopicPartition], client: TopicLookup) -> dict[T
     return names
 
 
-def _matching(patterns: Sequence[TopicsPattern], client: TopicLookup) -> Layout:
+def _matching(patterns: Sequence[TopicsPattern], client: Client) -> Layout:
     """All partitions of the topics that match."""
     listed = {name for each in patterns for name in each.select(client.topics_of(str(each.namespace)))}
     counts = {name: 0 for name in listed if name.partition_index < 0}
@@ -132,3 +121,56 @@ def _names(topic: TopicName, count: int, partitions: Sequence[int]) -> dict[Topi
         TopicPartition(str(topic), number): str(topic.partition(number)) if count else str(topic)
         for number in partitions
     }
+
+
+class FollowedLayout:
+    """The partitions that a stream reads: looked for again and again, for topics and partitions come and go.
+
+    A topic that is named and missing is found in the first call behind its creation, everything else within the
+    interval. A line of the log tells, once each, of what the stream waits for and of what a pattern leaves out. Used by
+    one thread.
+    """
+
+    def __init__(self, selection: Selection, client: Client, clock: Clock, interval_s: float) -> None:
+        self._selection = selection
+        self._client = client
+        self._clock = clock
+        self._interval_s = interval_s
+        self._told_left_out: set[str] = set()
+        self._found = Layout({})
+        self.look()
+        for topic in self._found.missing:
+            advice = advice_on_missing(topic, client)
+            logger.warning("the stream waits for a topic that does not exist topic=%s advice=%r", topic, advice)
+        if selection.patterns and not self.names:
+            logger.warning("the stream waits for topics that match pattern=%s", selection.pattern)
+
+    @property
+    def names(self) -> dict[TopicPartition, str]:
+        """What the broker calls each partition, sorted by partition."""
+        return self._found.names
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return self._found.partitions
+
+    def awaited(self, topics: Collection[str]) -> set[str]:
+        """The ones of ``topics`` that do not exist and will be read once they do."""
+        there = {key.topic for key in self.names}
+        return {topic for topic in topics if topic not in there and self._selection.wants_some_of(topic)}
+
+    def is_due(self) -> bool:
+        """Whether it is time to look again."""
+        if self._clock.monotonic() - self._looked_at >= self._interval_s:
+            return True
+        missing = self._found.missing
+        return bool(missing) and any(count is not None for count in self._client.existing_partitions_of(missing))
+
+    def look(self) -> None:
+        """Ask what there is now."""
+        self._found = discover(self._selection, self._client, missing_ok=True)
+        self._looked_at = self._clock.monotonic()
+        for topic in self._found.left_out:
+            if topic not in self._told_left_out:
+                self._told_left_out.add(topic)
+                logger.warning("partition left out topic=%s reason=%s", topic, LEFT_OUT)

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from broker_core.testing.virtual_timers import VirtualTimers
 from pulsarish_spark.options import Amounts
-from pulsarish_spark.positions.pace import Pace
+from pulsarish_spark.positions.rate_limits import TriggerDelay
 from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start
 from tests.spark.engine import Engine
@@ -152,14 +152,14 @@ def test_the_largest_number_of_java_is_no_limit(start: Start, cell: Broker, topi
 def test_new_messages_wait_no_longer_than_the_delay() -> None:
     """However few they are; and while they wait, the broker is asked once a second."""
     clock = VirtualTimers()
-    pace = Pace(Amounts(messages_min=10, delay_s_max=60), clock)
-    assert pace.is_due(lambda: 1)
-    pace.began()
-    assert not pace.is_due(lambda: 9)
-    assert pace.waits
+    delay = TriggerDelay(Amounts(messages_min=10, delay_s_max=60), clock)
+    assert delay.is_due(lambda: 1)
+    delay.began()
+    assert not delay.is_due(lambda: 9)
+    assert delay.waits
     clock.advance(1000)
-    assert not pace.waits
-    assert pace.is_due(lambda: 10)
-    assert not pace.is_due(lambda: 9)
+    assert not delay.waits
+    assert delay.is_due(lambda: 10)
+    assert not delay.is_due(lambda: 9)
     clock.advance(59_000)
-    assert pace.is_due(lambda: 1)
+    assert delay.is_due(lambda: 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish_spark.tasks.assignment import assign, failover_owner
+from pulsarish_spark.tasks.planning import assign, failover_owner
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from pulsarish_spark import describe
 from pulsarish_spark.connecting.connection import Address, open_admin
 from pulsarish_spark.positions import expiry_watch
 from pulsarish_spark.progress import LagProbe, total
-from pulsarish_spark.viewing import patience
-from pulsarish_spark.viewing.patience import POLICY_S, BrokerPatience, Patience, patience_of
+from pulsarish_spark.viewing import expiry_policy
+from pulsarish_spark.viewing.expiry_policy import POLICY_S, ExpiryPolicies, ExpiryPolicy, expiry_policy_of
 from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start
 
@@ -45,12 +45,12 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry_watch, "ANSWER_S", 120.0)
 
 
-def in_force(cell: Broker, topic: str, policy: str, value: Any, wanted: Patience) -> None:
+def in_force(cell: Broker, topic: str, policy: str, value: Any, wanted: ExpiryPolicy) -> None:
     """Set a policy of the topic; Apache Pulsar's are not in force at once."""
     with cell.control() as admin:
         name = TopicName.parse(topic)
         admin.set_policy(name, policy, value)
-        eventually(lambda: patience_of(admin, name) == wanted, f"{policy} of {topic} is in force")
+        eventually(lambda: expiry_policy_of(admin, name) == wanted, f"{policy} of {topic} is in force")
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -72,7 +72,7 @@ def test_a_stream_is_told_before_its_position_is_passed(
 ) -> None:
     """Nine tenths of the time are over; it is said once, with what is unread, though Spark asks again and again."""
     cell.create(topic, 0)
-    in_force(cell, topic, "messageTTL", 10 * DAY_S, Patience(10 * DAY_S, "the time to live"))
+    in_force(cell, topic, "messageTTL", 10 * DAY_S, ExpiryPolicy(10 * DAY_S, "the time to live"))
     query = start(topic=topic, subscriptionName="s", maxOffsetsPerTrigger=2, **{"admin.url": cell.http_url})
     assert query.trigger() is None or query.drain() == []
     cell.send_one_by_one(topic, numbers(0, 8))
@@ -89,7 +89,7 @@ def test_what_is_young_is_not_warned_of(
 ) -> None:
     """Of a query that keeps up nothing is said."""
     cell.create(topic, 0)
-    in_force(cell, topic, "messageTTL", DAY_S, Patience(DAY_S, "the time to live"))
+    in_force(cell, topic, "messageTTL", DAY_S, ExpiryPolicy(DAY_S, "the time to live"))
     cell.send_one_by_one(topic, numbers(0, 4))
     query = start(topic=topic, maxOffsetsPerTrigger=2, **{"admin.url": cell.http_url})
     with caplog.at_level(logging.WARNING):
@@ -100,8 +100,8 @@ def test_what_is_young_is_not_warned_of(
 def test_a_probe_and_a_description_tell_when_it_goes(start: Start, cell: Broker, topic: str) -> None:
     """The quota in time is the shorter limit; without an admin address it is not known, and nothing is guessed."""
     cell.create(topic, 0)
-    in_force(cell, topic, "messageTTL", DAY_S, Patience(DAY_S, "the time to live"))
-    in_force(cell, topic, "backlogQuota", QUOTA, Patience(3600, "the backlog quota in time"))
+    in_force(cell, topic, "messageTTL", DAY_S, ExpiryPolicy(DAY_S, "the time to live"))
+    in_force(cell, topic, "backlogQuota", QUOTA, ExpiryPolicy(3600, "the backlog quota in time"))
     cell.send_one_by_one(topic, numbers(0, 4))
     query = start(topic=topic, maxOffsetsPerTrigger=2)
     query.trigger()
@@ -123,9 +123,9 @@ def test_a_probe_and_a_description_tell_when_it_goes(start: Start, cell: Broker,
 def test_who_does_not_answer_is_not_asked_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     """A query of a thousand topics would be held up a thousand times; it is asked again a minute later."""
     asked: list[Address] = []
-    monkeypatch.setattr(patience, "open_admin", asked.append)
+    monkeypatch.setattr(expiry_policy, "open_admin", asked.append)
     clock = ManualClock()
-    broker = BrokerPatience(Address("pulsar://127.0.0.1:1"), clock)
+    broker = ExpiryPolicies(Address("pulsar://127.0.0.1:1"), clock)
     assert [broker.of(f"persistent://public/default/{number}") for number in range(5)] == [None] * 5
     assert len(asked) == 1
     clock.seconds += POLICY_S + 1
@@ -150,12 +150,12 @@ def test_policies_of_many_topics_are_asked_over_a_few_connections(
         asked.append(f"{name} of {of}")
         return policy(api, of, name, applied=applied)
 
-    monkeypatch.setattr(patience, "open_admin", noting_open)
+    monkeypatch.setattr(expiry_policy, "open_admin", noting_open)
     monkeypatch.setattr(AdminApi, "policy", noting_policy)
-    known = BrokerPatience(Address(broker.service_url, admin_url=broker.http_url), ManualClock())
-    assert known.of_all(names) == dict.fromkeys(names, Patience(None))
-    assert {known.of(name) for name in names} == {Patience(None)}
-    assert len(opened) == patience.CONNECTIONS_MAX
+    known = ExpiryPolicies(Address(broker.service_url, admin_url=broker.http_url), ManualClock())
+    assert known.of_all(names) == dict.fromkeys(names, ExpiryPolicy(None))
+    assert {known.of(name) for name in names} == {ExpiryPolicy(None)}
+    assert len(opened) == expiry_policy.CONNECTIONS_MAX
     assert len(asked) == len(set(asked)) == 2 * len(names)
 
 
@@ -166,12 +166,12 @@ def test_a_trigger_does_not_wait_for_the_admin_rest(
     monkeypatch.setattr(expiry_watch, "ANSWER_S", 0.0)
     may_answer, answered = threading.Event(), threading.Event()
 
-    def late(_admin: AdminApi, _topic: TopicName) -> Patience:
+    def late(_admin: AdminApi, _topic: TopicName) -> ExpiryPolicy:
         assert may_answer.wait(120)
         answered.set()
-        return Patience(10 * DAY_S, "the time to live")
+        return ExpiryPolicy(10 * DAY_S, "the time to live")
 
-    monkeypatch.setattr(patience, "patience_of", late)
+    monkeypatch.setattr(expiry_policy, "expiry_policy_of", late)
     cell.send_one_by_one(topic, numbers(0, 8))
     query = start(topic=topic, subscriptionName="s", maxOffsetsPerTrigger=2, **{"admin.url": cell.http_url})
     with caplog.at_level(logging.WARNING), ahead(monkeypatch, 9 * DAY_S):

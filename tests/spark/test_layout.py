@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import pulsarish_spark
 from broker_core.base.errors import ConfigError
+from broker_core.client import Client
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.viewing.layout import discover
 from tests.spark.brokers import Broker
@@ -39,7 +40,7 @@ class Topics:
 def names_of(**options: str) -> list[str]:
     """What the broker calls the partitions that the options select."""
     selection = read_options({"service.url": "pulsar://host:1", **options}, Side.READ, {}).selection
-    return [name.rpartition("/")[2] for name in discover(selection, Topics()).names.values()]
+    return [name.rpartition("/")[2] for name in discover(selection, cast("Client", Topics())).names.values()]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish_spark.viewing.limits import share_out
+from pulsarish_spark.positions.rate_limits import share_out
 
 
 def test_shares_are_proportional_to_backlogs_over_several_batches() -> None:

@@ -1,32 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``maxOffsetsPerTrigger`` and ``maxBytesPerTrigger``: where each partition stops so that a batch has no more.
+"""The limits of a batch: where each partition stops so that it has no more, and whether it waits until there is more.
 
-A batch ends at the boundary of an entry, the last one that keeps within the partition's share of each limit; an entry
-larger than its share is taken whole, or the query would stand still. Messages are counted by index. Where the broker
-tells none, and for bytes, the driver reads the entries of the batch to count them, up to a budget (``counting``). A
-batch goes on behind what was counted only so far as it may if all entries there are as large as the largest one that
-was seen.
+``maxOffsetsPerTrigger`` and ``maxBytesPerTrigger``: a batch ends at the boundary of an entry, the last one that keeps
+within the partition's share of each limit; an entry larger than its share is taken whole, or the query would stand
+still. Messages are counted by index. Where the broker tells none, and for bytes, the driver reads the entries of the
+batch to count them, up to a budget (``counting``). A batch goes on behind the counted entries only so far as it may if
+all entries there are as large as the largest one that was seen.
+
+The share of a partition follows the rule of Spark's Kafka source, so that a job that moves sees the same batches: in
+proportion to the backlog, rounded down, but at least one where there is any backlog. A partition of weight 3 counts as
+if it had three times its backlog; what it has no backlog for goes to the others.
+
+``minOffsetsPerTrigger`` and ``maxTriggerDelay``: Spark's Python sources have no limit that says so. A driver keeps a
+batch back by answering that nothing is new, and is asked again at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+from broker_core.base.clock import Clock
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.options import Amounts
 from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.viewing.broker_view import BrokerView
+from pulsarish_spark.viewing.broker_view import BrokerView, WantedIndex
 from pulsarish_spark.viewing.counting import EntryCounts, NamedRange, Unit
 from pulsarish_spark.viewing.entry_profile import Profile
-from pulsarish_spark.viewing.index_places import Wanted, entries_of_indexes
-from pulsarish_spark.viewing.limits import share_out, weighted_backlogs
+
+HELD_BACK_LOOK_S: Final = 1.0
+"""How often the ends are looked at while a batch is held back: each look is a round trip for each partition."""
+
+K = TypeVar("K")
 
 
 class Waiting(NamedTuple):
-    """What lies between two offsets of each partition. ``uncounted``: ranges whose messages no index tells."""
+    """The messages between two offsets of each partition. ``uncounted``: ranges whose messages no index tells."""
 
     starts: dict[TopicPartition, Offset]
     uncounted: dict[TopicPartition, NamedRange]
@@ -52,7 +63,7 @@ class Admission:
         return stops
 
     def waiting(self, begin: Offsets, end: Offsets) -> Waiting:
-        """What there is to read."""
+        """The messages of each partition that are there to be read."""
         # Messages are counted from where each partition stands, and a share of them ends near by.
         self.view.look_at(
             (self.names[key], begin[key].position)
@@ -82,7 +93,7 @@ class Admission:
         rooms = self._rooms(waiting.messages, shares, limit)
         uncounted = {key: (range_, rooms[key]) for key, range_ in waiting.uncounted.items() if shares[key]}
         found = _counted(self.view.counts, uncounted, "messages")
-        # What was counted of the next batch is kept for the tasks, which are planned next.
+        # The profiles of the next batch are kept for the tasks, which are planned next.
         self.view.counts.keep(dict(found.values()))
         stops = {key: Offset(range_.end) for key, (range_, _) in found.items() if range_.end < end[key].position}
         cut = [key for key in waiting.starts if key not in waiting.uncounted and shares[key] < waiting.messages[key]]
@@ -93,10 +104,10 @@ class Admission:
     ) -> dict[TopicPartition, Offset]:
         """The boundary that is about its share of messages behind each start, at least one entry, at most the end."""
         wanted = [
-            Wanted(self.names[key], starts[key].message_index + shares[key], starts[key], end[key]) for key in keys
+            WantedIndex(self.names[key], starts[key].message_index + shares[key], starts[key], end[key]) for key in keys
         ]
         stops: dict[TopicPartition, Offset] = {}
-        for key, at in zip(keys, entries_of_indexes(self.view, wanted), strict=True):
+        for key, at in zip(keys, self.view.entries_of_indexes(wanted), strict=True):
             too_short = at.key <= starts[key].key
             stop = self.view.behind_entry(self.names[key], starts[key].position) if too_short else at
             stops[key] = min(stop or end[key], end[key], key=lambda offset: offset.key)
@@ -141,7 +152,7 @@ class Admission:
 def _estimates(
     counts: EntryCounts, ranges: Mapping[TopicPartition, NamedRange], unit: Unit
 ) -> dict[TopicPartition, int]:
-    """How much there is, for shares: as many entries as there are, each of a likely size."""
+    """The size of each range, for shares: the number of its entries, times a likely size."""
     entries = [profile.entries for profile in side_by_side(counts.entries, [*ranges.values()])]
     sizes = counts.per_entry([*ranges.values()], unit)
     return {key: round(count * size) for key, count, size in zip(ranges, entries, sizes, strict=True)}
@@ -150,7 +161,7 @@ def _estimates(
 def _counted(
     counts: EntryCounts, ranges: Mapping[TopicPartition, tuple[NamedRange, int]], unit: Unit
 ) -> dict[TopicPartition, tuple[NamedRange, Profile]]:
-    """The part of each range that has no more than its room, or one entry, and where what lies in it."""
+    """The part of each range that has no more than its room, or one entry, and the profile of that part."""
     counted = dict(zip(ranges, counts.count([*ranges.values()], unit), strict=True))
 
     def fitted(key: TopicPartition) -> tuple[NamedRange, Profile]:
@@ -166,3 +177,76 @@ def _counted(
     # Where nothing is there any more, the task that reads the range reports that.
     there = [key for key, profile in counted.items() if profile.entries]
     return dict(zip(there, side_by_side(fitted, there), strict=True))
+
+
+# -- shares
+
+
+def share_out(backlogs: Mapping[K, int], limit: int | None, weights: Mapping[K, int] | None = None) -> dict[K, int]:
+    """The part of each partition that a batch of ``limit`` takes; ``None``: all. Empty partitions get 0.
+
+    ``weights``: of partitions that have another one than 1.
+    """
+    if limit is None or sum(backlogs.values()) <= limit:
+        return dict(backlogs)
+    weighted = weighted_backlogs(backlogs, weights or {})
+    shares: dict[K, int] = {}
+    left = limit
+    while served := [key for key in _fully_served(backlogs, weighted, left) if key not in shares]:
+        shares |= {key: backlogs[key] for key in served}
+        left -= sum(backlogs[key] for key in served)
+        for key in served:
+            weighted[key] = 0
+    total = sum(weighted.values())
+    for key, backlog in backlogs.items():
+        if key not in shares:
+            # Integers, because a float's 53 bits would round a backlog times a very large limit.
+            shares[key] = min(backlog, max(left * weighted[key] // total, 1)) if backlog else 0
+    return {key: shares[key] for key in backlogs}
+
+
+def weighted_backlogs(backlogs: Mapping[K, int], weights: Mapping[K, int]) -> dict[K, int]:
+    """Each backlog times the weight of its partition."""
+    return {key: backlog * weights.get(key, 1) for key, backlog in backlogs.items()}
+
+
+def _fully_served(backlogs: Mapping[K, int], weighted: Mapping[K, int], left: int) -> list[K]:
+    """The partitions whose share is at least all that they have."""
+    total = sum(weighted.values())
+    return [key for key, weight in weighted.items() if weight and left * weight >= backlogs[key] * total]
+
+
+# -- minima
+
+
+class TriggerDelay:
+    """Holds small batches back. Times are those of this process, so the first batch of each start runs at once.
+
+    Used by one thread.
+    """
+
+    def __init__(self, amounts: Amounts, clock: Clock) -> None:
+        self._messages_min = amounts.messages_min
+        self._delay_s_max = amounts.delay_s_max
+        self._clock = clock
+        self._ran_at: float | None = None
+        self._waits_until: float | None = None
+
+    def began(self) -> None:
+        """A batch runs."""
+        self._ran_at, self._waits_until = self._clock.monotonic(), None
+
+    def is_due(self, messages: Callable[[], int]) -> bool:
+        """Whether a batch of so many messages runs now."""
+        now = self._clock.monotonic()
+        if self._messages_min is None or self._ran_at is None or now - self._ran_at >= self._delay_s_max:
+            return True
+        if messages() >= self._messages_min:
+            return True
+        self._waits_until = min(now + HELD_BACK_LOOK_S, self._ran_at + self._delay_s_max)
+        return False
+
+    @property
+    def waits(self) -> bool:
+        """Whether a batch was found too small a moment ago."""
+        return self._waits_until is not None and self._clock.monotonic() < self._waits_until

@@ -32,7 +32,7 @@ LOOKS_A_SECOND_MAX: Final = 10
 partitions they are made less often than every ``LOOK_S``."""
 
 
-class News:
+class EndWatch:
     """Used by one thread; pushes come on the client's. ``names`` are those that the cursors are open under."""
 
     def __init__(self, cursors: Cursors, clock: Clock, look_s: float = LOOK_S) -> None:

@@ -16,7 +16,7 @@ from broker_core.base.clock import SystemClock
 from broker_core.client import Client, CursorLook
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.positions.cursors import Cursors
-from pulsarish_spark.positions.news import News
+from pulsarish_spark.positions.end_watch import EndWatch
 from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start
 from tests.spark.engine import Engine
@@ -33,13 +33,13 @@ class Query:
         self.looks = 0
         self.cursors = Cursors(client, "q", SystemClock())
         self.cursors.open(self.name)
-        self._news = News(self.cursors, SystemClock(), look_s=math.inf)
+        self._end_watch = EndWatch(self.cursors, SystemClock(), look_s=math.inf)
 
     def end(self) -> Offset:
-        return self._news.ends([self.name])[self.name]
+        return self._end_watch.ends([self.name])[self.name]
 
     def end_after(self, begin: Offset, wait_s: float = WAIT_S) -> Offset:
-        return self._news.ends_after({self.name: begin}, wait_s)[self.name]
+        return self._end_watch.ends_after({self.name: begin}, wait_s)[self.name]
 
     def acknowledge(self, before: Offset) -> None:
         self.cursors.start_acks({self.name: before})

@@ -32,7 +32,7 @@ CONNECTIONS_MAX: Final = 4
 _EVICTS: Final = "consumer_backlog_eviction"
 
 
-class Patience(NamedTuple):
+class ExpiryPolicy(NamedTuple):
     """``limit_s``: unread messages that are older are passed over; None: none are, however old. ``why``: by what."""
 
     limit_s: float | None
@@ -47,22 +47,22 @@ class Patience(NamedTuple):
         return max(0.0, self.limit_s - age_s)
 
 
-class BrokerPatience:
+class ExpiryPolicies:
     """Asks the broker at ``address``, and says once in the log why it is not known. Used by one thread at a time."""
 
     def __init__(self, address: Address, clock: BlockingClock | None = None) -> None:
         self._address = address
         self._clock = clock or SystemClock()
-        self._found: dict[str, tuple[float, Patience | None]] = {}
+        self._found: dict[str, tuple[float, ExpiryPolicy | None]] = {}
         self._failed_at: float | None = None
         self._told = False
 
-    def of(self, topic: str) -> Patience | None:
-        """The patience for a topic, by its full name without the partition; None: it is not known."""
+    def of(self, topic: str) -> ExpiryPolicy | None:
+        """The expiry of unread messages of a topic, by its full name without the partition; None: it is not known."""
         return self.of_all([topic])[topic]
 
-    def of_all(self, topics: Collection[str]) -> dict[str, Patience | None]:
-        """The patience for each of ``topics``. A few connections each ask for a part of them."""
+    def of_all(self, topics: Collection[str]) -> dict[str, ExpiryPolicy | None]:
+        """The expiry of unread messages of each of ``topics``. A few connections each ask for a part of them."""
         now = self._clock.monotonic()
         due = [topic for topic in topics if now - self._found.get(topic, (-math.inf, None))[0] > POLICY_S]
         if due and not self._is_left_alone:
@@ -87,7 +87,7 @@ class BrokerPatience:
                 for topic in topics:
                     if self._is_left_alone:
                         return
-                    self._found[topic] = self._clock.monotonic(), patience_of(admin, TopicName.parse(topic))
+                    self._found[topic] = self._clock.monotonic(), expiry_policy_of(admin, TopicName.parse(topic))
         except PulsarishError as error:
             self._tell(topic, str(error))
 
@@ -98,11 +98,11 @@ class BrokerPatience:
             self._told = True
 
 
-def patience_of(admin: AdminApi, topic: TopicName) -> Patience:
+def expiry_policy_of(admin: AdminApi, topic: TopicName) -> ExpiryPolicy:
     """What is in force for ``topic``."""
     limits = [(float(admin.policy(topic, "messageTTL", applied=True) or 0), "the time to live")]
     quota = (admin.policy(topic, "backlogQuota", applied=True) or {}).get("message_age") or {}
     if quota.get("policy") == _EVICTS:
         limits.append((float(quota.get("limitTime") or 0), "the backlog quota in time"))
     set_ = [limit for limit in limits if limit[0] > 0]
-    return Patience(*min(set_)) if set_ else Patience(None)
+    return ExpiryPolicy(*min(set_)) if set_ else ExpiryPolicy(None)
