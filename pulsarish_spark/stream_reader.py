@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def _new_driver(options: ReadOptions, client: Client) -> StreamDriver[Any]:
     LossPolicy.of(options).prepare()
     if options.queue is not None:
-        from pulsarish_spark.queue.opening import open_queue
+        from pulsarish_spark.queue.queue_driver import open_queue
 
         return open_queue(options, options.queue, client)
     from pulsarish_spark.positions.position_driver import PositionDriver

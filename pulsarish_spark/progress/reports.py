@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from broker_core.base.names import TopicName
 from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.queue.backlog import QueueBacklog
+from pulsarish_spark.queue.queue_offset import QueueBacklog
 
 
 class PartitionLag(NamedTuple):

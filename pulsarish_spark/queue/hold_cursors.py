@@ -22,7 +22,7 @@ MarkDeletes = Callable[[], Mapping[TopicPartition, Position]]
 
 
 class HoldCursors:
-    """The ``Holds`` of a query. ``mark_deletes``: how far the shared subscription is acknowledged without a gap."""
+    """The holds of a query. ``mark_deletes``: how far the shared subscription is acknowledged without a gap."""
 
     def __init__(self, client: Client, name: str, mark_deletes: MarkDeletes, clock: Clock) -> None:
         self._client = client

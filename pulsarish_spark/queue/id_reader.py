@@ -58,7 +58,7 @@ class KeyRange(NamedTuple):
     high: int
 
 
-class Span(NamedTuple):
+class LedgerSpan(NamedTuple):
     """Entries of one ledger that one reader reads."""
 
     ledger: int
@@ -102,7 +102,7 @@ class IdReading:
         entries = self.batch.entries()
         if not entries:
             return
-        first = Span(*next(iter(entries.items()))).start
+        first = LedgerSpan(*next(iter(entries.items()))).start
 
         def on_undecodable(entry: EntryRef, failure: PulsarishError) -> None:
             if self.dead_entries is not None:
@@ -136,12 +136,12 @@ def _key_hash(entry: EntryRef) -> int:
 # -- reading by id
 
 
-def spans_of(entries: Mapping[int, Entries]) -> list[Span]:
+def spans_of(entries: Mapping[int, Entries]) -> list[LedgerSpan]:
     """What each reader reads, in order."""
     spans = []
     for ledger, found in sorted(entries.items()):
         breaks = np.flatnonzero(np.diff(found) > GAP_ENTRIES + 1) + 1
-        spans += [Span(ledger, part) for part in np.split(found, breaks) if len(part)]
+        spans += [LedgerSpan(ledger, part) for part in np.split(found, breaks) if len(part)]
     return spans
 
 
@@ -160,12 +160,12 @@ def read_ids(
                 yield found
             if len(came) == len(span.entries):
                 break
-            span = Span(span.ledger, np.setdiff1d(span.entries, np.array(came, np.int64), assume_unique=True))
+            span = LedgerSpan(span.ledger, np.setdiff1d(span.entries, np.array(came, np.int64), assume_unique=True))
         else:
             on_missing({span.ledger: entries_to_text(span.entries)})
 
 
-def _wanted_of(fetched: Iterable[Sequence[EntryRef]], span: Span) -> Iterator[list[EntryRef]]:
+def _wanted_of(fetched: Iterable[Sequence[EntryRef]], span: LedgerSpan) -> Iterator[list[EntryRef]]:
     """The wanted entries of ``span`` in each of ``fetched``, if any. Without gaps all of its ledger are wanted, as a
     reader reads each once."""
     wanted = None if span.has_no_gaps else frozenset(span.entries.tolist())
@@ -175,7 +175,7 @@ def _wanted_of(fetched: Iterable[Sequence[EntryRef]], span: Span) -> Iterator[li
             yield found
 
 
-def _range(client: Client, name: str, span: Span, entry_messages: float) -> Iterator[Sequence[EntryRef]]:
+def _range(client: Client, name: str, span: LedgerSpan, entry_messages: float) -> Iterator[Sequence[EntryRef]]:
     expected = _messages_expected(span, entry_messages)
     try:
         with client.read_entries(
@@ -186,7 +186,7 @@ def _range(client: Client, name: str, span: Span, entry_messages: float) -> Iter
         return  # All of it is gone.
 
 
-def _messages_expected(span: Span, entry_messages: float) -> int:
+def _messages_expected(span: LedgerSpan, entry_messages: float) -> int:
     entries = span.end.entry - span.start.entry
     if entry_messages == 1 and span.has_no_gaps:
         return entries

@@ -17,6 +17,7 @@ from typing import Final
 
 from broker_core.base.clock import BlockingClock
 from broker_core.base.errors import (
+    ConfigError,
     ConsumerBusyError,
     NotAllowedError,
     OperationTimeoutError,
@@ -24,17 +25,16 @@ from broker_core.base.errors import (
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
-from broker_core.base.positions import Position
+from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, EntryConsumer
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_queue, lost_subscription
 from pulsarish_spark.options import QueueOptions
 from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.places.topics import Selection, TopicPartition
-from pulsarish_spark.queue.beginning import Beginning
 from pulsarish_spark.queue.id_texts import Entries
-from pulsarish_spark.queue.pile import Dropped, Pile, Source
 from pulsarish_spark.queue.queue_offset import QueueOffset
+from pulsarish_spark.queue.received_backlog import Dropped, ReceivedBacklog, Source
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.layout import FollowedLayout
 
@@ -51,8 +51,70 @@ _DELETED: Final = (SubscriptionNotFoundError, TopicNotFoundError)
 """What ends the consumers of a partition for good."""
 
 
+class Beginning:
+    """The place where the subscription of a query begins, if it is not there yet.
+
+    A new query makes it where the user says, latest by default, as any Pulsar consumer does; a partition or a topic
+    that is added later is read from its first message. On a subscription that is there the query takes what it holds,
+    so a start that says otherwise is refused. A query that was killed before its first batch finds what it made.
+    """
+
+    def __init__(self, client: Client, subscription: str, queue: QueueOptions, policy: LossPolicy) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._start = queue.start
+        self._new_start = queue.new_start
+        self._policy = policy
+        self.is_over = False
+        """Whether what comes now is added to a query that runs."""
+        self._is_new_query = False
+        self._existing: set[str] = set()
+
+    def starts(self, names: Mapping[TopicPartition, str], known: QueueOffset) -> dict[TopicPartition, Word]:
+        """Where to make the subscription on partitions that are new to the query, if it has to be made."""
+        if self.is_over or not names:
+            return dict.fromkeys(names, "earliest")
+        self._is_new_query = known.n == 0
+        self._existing = {
+            name
+            for name in names.values()
+            if self._client.has_subscription(name, self._subscription, unmade_ok=self._is_new_query)
+        }
+        if self._is_new_query:
+            return dict.fromkeys(names, self._new_start)
+        for key in known.partitions:
+            # Its last batch had entries of the partition, so the subscription was there.
+            if key in names and names[key] not in self._existing:
+                self._policy.report(lost_subscription(key, self._subscription), self._subscription)
+        return dict.fromkeys(names, "earliest")
+
+    @property
+    def makes_partitions(self) -> bool:
+        """Whether one that is not there is made, as any consumer does: this query has read nothing of it."""
+        return self.is_over or self._is_new_query
+
+    def check(self, name: str, consumer: EntryConsumer) -> None:
+        """ConfigError if the user has said where to begin and the subscription, which was there, stands elsewhere."""
+        if self.is_over or not self._is_new_query or self._start is None or name not in self._existing:
+            return
+        mark_delete = consumer.mark_delete()
+        if mark_delete is not None and not self._stands(name, mark_delete):
+            raise ConfigError(
+                f'subscription "{self._subscription}" of {name} is there already, at {mark_delete}, so '
+                f"startingOffsets={self._start} means nothing",
+                hint="remove startingOffsets to take what it holds; pulsarish sub reset moves it",
+            )
+
+    def _stands(self, name: str, mark_delete: Position) -> bool:
+        if self._start == "earliest":
+            first = self._client.first_entry_at(name, POSITION_EARLIEST)
+            return first is None or mark_delete < Position(first.ledger, first.entry)
+        last = self._client.last_entry(name).position
+        return last.entry < 0 or mark_delete >= last
+
+
 class Consumers:
-    """The ``Intake`` of a query. For one thread; the client tells of news on its own."""
+    """The consumers of a query. For one thread; the client tells of arrivals on its own."""
 
     def __init__(
         self,
@@ -67,7 +129,7 @@ class Consumers:
         clock: BlockingClock,
     ) -> None:
         """``limit``: messages of a batch; None: the user does not say."""
-        self.pile = Pile()
+        self.received = ReceivedBacklog()
         self.subscription = subscription
         self._client = client
         self._selection = selection
@@ -153,7 +215,7 @@ class Consumers:
         return bool(ended)
 
     def _drop(self, source: Source) -> None:
-        self.pile.forget(source)
+        self.received.forget(source)
         self._consumers.pop(source).close()
 
     def _report(self, key: TopicPartition, failure: PulsarishError) -> None:
@@ -187,15 +249,15 @@ class Consumers:
             consumer.resize(math.ceil(self._permitted / len(self._consumers)))
 
     def collect(self) -> bool:
-        """Put what was given on the pile; whether some of it may have been given before."""
+        """Add the given entries to the received backlog; whether some of them may have been given before."""
         self._news.clear()
         begins = False
-        known = self.pile.sessions
+        known = self.received.sessions
         for source, consumer in self._consumers.items():
             if consumer.failure is None and (consumer.has_given or consumer.session != known.get(source)):
                 # What ended in this moment is told by the next ``attach``.
                 with contextlib.suppress(*_DELETED):
-                    begins = self.pile.add(source, consumer.take()) or begins
+                    begins = self.received.add(source, consumer.take()) or begins
         return begins
 
     def wait(self, seconds: float) -> bool:

@@ -9,45 +9,20 @@ partition have come to a broker. Invariant: a batch that is void for a partition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection
 
-from broker_core.base.positions import Position
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_queue_identity
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.intake import Consumers
 from pulsarish_spark.queue.queue_offset import PartitionBatch, QueueOffset
-
-Sessions = Mapping[TopicPartition, tuple[int, ...]]
-"""The session of each consumer, by partition."""
-
-
-class Log(Protocol):
-    """Questions to the brokers."""
-
-    def sessions(self) -> Sessions:
-        """Of all partitions whose consumers have a broker."""
-        ...
-
-    def published(self, entries: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, int | None]:
-        """The publish time of each entry as it is now; None if it is not there, or cannot be read. Nothing of what is
-        deleted in this moment, as of ``ends``."""
-        ...
-
-    def ends(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, Position]:
-        """Behind the last message of each partition."""
-        ...
-
-    def mark_deletes(self) -> Mapping[TopicPartition, Position]:
-        """How far each partition is acknowledged without a gap, where the broker tells."""
-        ...
 
 
 class LogIdentity:
     """Knows the newest batch of each partition. ``on_other``: what was acknowledged of a partition means nothing."""
 
     def __init__(
-        self, log: Log, policy: LossPolicy, subscription: str, on_other: Callable[[TopicPartition], None]
+        self, log: Consumers, policy: LossPolicy, subscription: str, on_other: Callable[[TopicPartition], None]
     ) -> None:
         self._log = log
         self._policy = policy

@@ -16,24 +16,28 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from broker_core.base.clock import BlockingClock
-from broker_core.base.positions import Position
+from broker_core.base.clock import BlockingClock, SystemClock
+from broker_core.base.errors import ConfigError, InvalidTopicNameError
+from broker_core.base.names import TopicName
+from broker_core.base.spark_marks import hold_name
+from broker_core.client import Client, DeadLetterPolicy
+from broker_core.client.settings.dead_letter_policy import MAX_REDELIVER_COUNT_DEFAULT, letter_topics
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_with_partition
 from pulsarish_spark.options import QueueOptions, ReadOptions
-from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.queue.acknowledged import KEPT_S, Acknowledged
-from pulsarish_spark.queue.backlog import QueueBacklog
+from pulsarish_spark.places.topics import Selection, TopicPartition
 from pulsarish_spark.queue.dead_entries import DeadEntries
-from pulsarish_spark.queue.dividing import Names, divide_by_key, divide_by_place
+from pulsarish_spark.queue.dividing import divide_by_key, divide_by_place
+from pulsarish_spark.queue.hold_cursors import HoldCursors
 from pulsarish_spark.queue.id_texts import ENTRIES_MAX, Entries
-from pulsarish_spark.queue.log_identity import LogIdentity, Sessions
-from pulsarish_spark.queue.pile import Choice, Dropped, Pile, Source, Unfinished
-from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueOffset
+from pulsarish_spark.queue.intake import Consumers
+from pulsarish_spark.queue.log_identity import LogIdentity
+from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueBacklog, QueueOffset
+from pulsarish_spark.queue.received_backlog import KEPT_S, Acknowledged, Choice, Dropped, Source, Unfinished
 from pulsarish_spark.queue.runs import apart
 from pulsarish_spark.tasks.task import ReadTask, reading_tasks
 
@@ -69,104 +73,17 @@ BACKLOG_EVERY_S: Final = 5.0
 _LONGEST_MS: Final = 9_999_999_999_999
 """A publish time of thirteen digits, as there will be until the year 2286."""
 
-Ids = Mapping[int, Entries]
-"""Entries by ledger."""
-
-
-class Intake(Protocol):
-    """The consumers of a query."""
-
-    pile: Pile
-
-    def attach(self, known: QueueOffset) -> None:
-        """See to it that all partitions have consumers. ``known``: the last offset that was noted."""
-        ...
-
-    def names(self) -> Names:
-        """The partitions that have consumers."""
-        ...
-
-    @property
-    def consumers(self) -> int:
-        """How many there are."""
-        ...
-
-    def permit(self, messages: int) -> None:
-        """How many messages all of them may hold together."""
-        ...
-
-    def collect(self) -> bool:
-        """Put what was given on the pile; whether some of it may have been given before."""
-        ...
-
-    def wait(self, seconds: float) -> bool:
-        """Whether something was given, or happened, within that time."""
-        ...
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the broker may give something to each of them."""
-        ...
-
-    def ack(self, holders: Mapping[Source, Ids]) -> None:
-        """Acknowledge entries, each through that consumer; return when each is confirmed."""
-        ...
-
-    def release(self, taken: Mapping[Source, int], sessions: Mapping[Source, int]) -> None:
-        """So many messages are done with."""
-        ...
-
-    def give_back(self, dropped: Dropped, sessions: Mapping[Source, int]) -> None:
-        """Let the broker give to anybody what will be in no batch."""
-        ...
-
-    def backlogs(self) -> Mapping[TopicPartition, int | None]:
-        """How many entries of each partition are not acknowledged; None: not known."""
-        ...
-
-    def sessions(self) -> Sessions:
-        """The session of each consumer, by partition, of those whose consumers have a broker."""
-        ...
-
-    def published(self, entries: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, int | None]:
-        """The publish time of each entry as it is now; None if it is not there, or cannot be read. Nothing of what is
-        deleted in this moment, as of ``ends``."""
-        ...
-
-    def ends(self, keys: Collection[TopicPartition]) -> Mapping[TopicPartition, Position]:
-        """Behind the last message of each partition."""
-        ...
-
-    def mark_deletes(self) -> Mapping[TopicPartition, Position]:
-        """How far each partition is acknowledged without a gap, where the broker tells."""
-        ...
-
-    def close(self) -> None:
-        """Leave the subscription."""
-        ...
-
-
-class Holds(Protocol):
-    """What keeps acknowledged entries for a replay."""
-
-    def open(self, names: Names) -> None:
-        """Begin to keep what is not acknowledged now."""
-        ...
-
-    def move(self) -> None:
-        """Keep only what is not acknowledged now, and what comes."""
-        ...
-
-    def close(self) -> None:
-        """Leave them on the broker."""
-        ...
-
 
 class QueueDriver:
     """The ``StreamDriver`` of a query that shares its subscription. ``holds`` None: acknowledge behind the batch."""
 
     def __init__(
-        self, options: ReadOptions, queue: QueueOptions, intake: Intake, holds: Holds | None, clock: BlockingClock
+        self,
+        options: ReadOptions,
+        queue: QueueOptions,
+        intake: Consumers,
+        holds: HoldCursors | None,
+        clock: BlockingClock,
     ) -> None:
         self._options = options
         self._policy = LossPolicy.of(options)
@@ -296,21 +213,21 @@ class QueueDriver:
         self._collect()
 
     def _collect(self) -> None:
-        """Put what was given on the pile, but for what was acknowledged.
+        """Add the given entries to the received backlog, but for those that were acknowledged.
 
         After a lost connection the broker gives again what it did not know to be acknowledged, now or later. That is
         acknowledged once more: a broker that was killed may have forgotten what it had confirmed.
         """
         now = self._clock.monotonic()
-        before = self._intake.pile.sessions
+        before = self._intake.received.sessions
         begins = self._intake.collect()
         if begins:
             self._identity.check()
-        sessions = self._intake.pile.sessions
+        sessions = self._intake.received.sessions
         if begins and any(sessions.get(source, session) != session for source, session in before.items()):
             self._checked_until = now + KEPT_S
         if begins or now <= self._checked_until:
-            dropped = self._intake.pile.drop(self._acknowledged.has)
+            dropped = self._intake.received.drop(self._acknowledged.has)
             if dropped.units:
                 if now <= self._checked_until:
                     _tell_dropped(dropped)
@@ -320,14 +237,14 @@ class QueueDriver:
 
     def _give_back(self, now: float) -> None:
         """Do not hold for ever what waits for the rest of its message."""
-        pile = self._intake.pile
-        self._unfinished = {each: self._unfinished.get(each, now) for each in pile.unfinished()}
+        received = self._intake.received
+        self._unfinished = {each: self._unfinished.get(each, now) for each in received.unfinished()}
         if late := [each for each, since in self._unfinished.items() if now - since >= UNFINISHED_S]:
-            dropped = pile.drop_unfinished(late)
-            self._intake.give_back(dropped, pile.sessions)
-            self._intake.release(dropped.messages(), pile.sessions)
+            dropped = received.drop_unfinished(late)
+            self._intake.give_back(dropped, received.sessions)
+            self._intake.release(dropped.messages(), received.sessions)
 
-    def _holders(self, batch: QueueOffset) -> Mapping[Source, Ids]:
+    def _holders(self, batch: QueueOffset) -> Mapping[Source, Mapping[int, Entries]]:
         """Which consumer acknowledges which entries. A broker accepts that from any consumer, at least cost from the
         one that was given them."""
         valid = self._identity.valid(batch)
@@ -343,7 +260,7 @@ class QueueDriver:
         until = self._clock.monotonic() + wait_s
         while True:
             self._collect()
-            if not self._intake.pile.is_empty:
+            if not self._intake.received.is_empty:
                 return True
             if self._bounded and not self._intake.is_open:
                 until = self._clock.monotonic() + wait_s  # Nothing can come now, which says nothing of what is there.
@@ -356,17 +273,17 @@ class QueueDriver:
     def _let_fill(self, most: int) -> None:
         """Before the first batch the broker has only begun to give, and a small batch costs as much as a large one."""
         before, until = 0, self._clock.monotonic() + FILL_S_MAX
-        while before < self._intake.pile.messages < most and self._clock.monotonic() < until:
-            before = self._intake.pile.messages
+        while before < self._intake.received.messages < most and self._clock.monotonic() < until:
+            before = self._intake.received.messages
             self._clock.sleep(FILL_EVERY_S)
             self._collect()
 
     def _make(self, start: QueueOffset, most: int) -> QueueOffset:
-        choice = self._intake.pile.choose(most)
+        choice = self._intake.received.choose(most)
         made = _offset_of(start.n + 1, choice)
         while made.text_bytes > TEXT_BYTES_MAX and len(choice.units) > 1:
             half = len(choice.units) // 2
-            self._intake.pile.put_back(choice.units[half:])
+            self._intake.received.put_back(choice.units[half:])
             choice = Choice(choice.units[:half], choice.sessions, choice.repeats)
             made = _offset_of(start.n + 1, choice)
         made = self._with_times(made)
@@ -379,6 +296,52 @@ class QueueDriver:
         published = self._intake.published({key: part.last for key, part in made.partitions.items()})
         parts = {key: replace(part, published_ms=published.get(key)) for key, part in made.partitions.items()}
         return replace(made, partitions=parts)
+
+
+def open_queue(options: ReadOptions, queue: QueueOptions, client: Client) -> QueueDriver:
+    """The driver of a query that shares its subscription. Nothing is subscribed before the first batch."""
+    selection = options.selection
+    if queue.retry:
+        selection = _with_retry_topic(selection, options.subscription, client)
+    if queue.dead_letter_topic and selection.wants_some_of(queue.dead_letter_topic):
+        raise ConfigError(
+            f"option deadLetterTopic names {queue.dead_letter_topic}, which the query reads: an entry that cannot be "
+            "decoded would come again for ever",
+            hint="name another topic",
+        )
+    clock = SystemClock()
+    consumers = Consumers(
+        client,
+        selection,
+        options.subscription,
+        queue,
+        limit=options.amounts.messages_max,
+        discovery_s=options.discovery_s,
+        policy=LossPolicy.of(options),
+        clock=clock,
+    )
+    holds = None
+    if queue.guarantee == "claim":
+        name = hold_name(options.subscription, queue.consumer_name)
+        holds = HoldCursors(client, name, consumers.mark_deletes, clock)
+    return QueueDriver(options, queue, consumers, holds, clock)
+
+
+def _with_retry_topic(selection: Selection, subscription: str, client: Client) -> Selection:
+    """Clients with retries name the retry topic after their first topic, and make it when they subscribe."""
+    policy = DeadLetterPolicy(max_redeliver_count=MAX_REDELIVER_COUNT_DEFAULT)
+    try:
+        retry = letter_topics(TopicName.parse(selection.names[0]), subscription, policy, retry=True).retry
+    except InvalidTopicNameError as error:
+        raise ConfigError(
+            f"retryEnabled: {error.message}",
+            hint="leave retryEnabled out and name the retry topic as one of the topics; copies go there by "
+            "retry_later(..., retry_letter_topic=..., dead_letter_topic=...)",
+        ) from error
+    assert retry is not None
+    if client.existing_partitions(str(retry)) is None:
+        client.create_producer(str(retry)).close()
+    return Selection((*selection.topics, (str(retry), None)))
 
 
 def _offset_of(number: int, choice: Choice) -> QueueOffset:

@@ -29,7 +29,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import Position, positions_of
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.id_texts import Entries, entries_of_text, entries_to_text
-from pulsarish_spark.queue.runs import Run, Some, ids_of
+from pulsarish_spark.queue.runs import EntryRun, Some, ids_of
 
 FORM: Final = 1
 
@@ -79,7 +79,7 @@ class PartitionBatch:
     @classmethod
     def of(cls, given: Collection[Some]) -> PartitionBatch:
         """Make it of ``given``, which are in any order, each once."""
-        single = [each for each in given if not isinstance(each, Run)]
+        single = [each for each in given if not isinstance(each, EntryRun)]
         counts = {each.redelivery_count for each in single} - {0}
         again = {count: id_texts([each for each in single if each.redelivery_count == count]) for count in counts}
         parts = {each.position: each.unacked for each in single if each.unacked is not None}
@@ -151,6 +151,47 @@ class QueueOffset:
             for key, ledgers in ids.items()
         }
         return cls(document["n"], int(document.get("m", 0)), partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBacklog:
+    """The backlog of a subscription beside the batch that the query has, as its progress reports tell it.
+
+        {"queue": 1, "behind": {"persistent://public/default/orders": {"0": 12, "1": null}}}
+
+    ``entries``, as brokers count a backlog: those of each partition that nobody has acknowledged and that are in no
+    batch, given to other consumers and delayed ones among them; None: not known.
+    """
+
+    entries: Mapping[TopicPartition, int | None]
+
+    @classmethod
+    def beside(cls, batch: QueueOffset, unacked: Mapping[TopicPartition, int | None]) -> QueueBacklog:
+        """``unacked``, as the broker counts it, without the entries of ``batch``, which is not acknowledged.
+
+        Where the broker counts fewer than those, somebody else has acknowledged some of them, and nobody knows how
+        many: then nothing is known of the rest.
+        """
+        found: dict[TopicPartition, int | None] = dict(unacked)
+        for key, part in batch.partitions.items():
+            if (count := found.get(key)) is not None:
+                left = count - sum(len(entries) for entries in part.entries().values())
+                found[key] = left if left >= 0 else None
+        return cls(found)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types, in the one order."""
+        topics: dict[str, dict[str, int | None]] = {}
+        for key in sorted(self.entries):
+            topics.setdefault(key.topic, {})[str(key.partition)] = self.entries[key]
+        return {"queue": FORM, "behind": topics}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> QueueBacklog | None:
+        """Read ``to_json()`` back; None for anything else."""
+        if document.get("queue") != FORM or not isinstance(document.get("behind"), Mapping):
+            return None
+        return cls(_by_partition(document["behind"]))
 
 
 def id_texts(given: Iterable[Some]) -> dict[int, str]:

@@ -16,7 +16,7 @@ from broker_core.client import GivenEntry
 from pulsarish_spark.queue.id_texts import Entries
 
 
-class Run(NamedTuple):
+class EntryRun(NamedTuple):
     """The entries from ``first`` to before ``end`` of one ledger."""
 
     ledger: int
@@ -31,13 +31,13 @@ class Run(NamedTuple):
         """Its entries."""
         return [GivenEntry(self.ledger, entry, 1) for entry in range(self.first, self.end)]
 
-    def cut(self, messages: int) -> tuple[Run, Run]:
+    def cut(self, messages: int) -> tuple[EntryRun, EntryRun]:
         """The first so many entries, and the others."""
         at = self.first + messages
-        return Run(self.ledger, self.first, at), Run(self.ledger, at, self.end)
+        return EntryRun(self.ledger, self.first, at), EntryRun(self.ledger, at, self.end)
 
 
-Some: TypeAlias = GivenEntry | Run
+Some: TypeAlias = GivenEntry | EntryRun
 """One entry or several."""
 
 _USUAL: Final = GivenEntry(0, 0, 1)[2:]
@@ -50,24 +50,24 @@ def folded(given: Iterable[GivenEntry]) -> Iterator[Some]:
     for entry in given:
         if entry[2:] != _USUAL:
             if end > first:
-                yield Run(ledger, first, end)
+                yield EntryRun(ledger, first, end)
                 first = end = 0
             yield entry
         elif entry[1] == end and entry[0] == ledger:
             end += 1
         else:
             if end > first:
-                yield Run(ledger, first, end)
+                yield EntryRun(ledger, first, end)
             ledger, first = entry[:2]
             end = first + 1
     if end > first:
-        yield Run(ledger, first, end)
+        yield EntryRun(ledger, first, end)
 
 
 def apart(some: Iterable[Some]) -> Iterator[GivenEntry]:
     """All entries, one by one."""
     for each in some:
-        if isinstance(each, Run):
+        if isinstance(each, EntryRun):
             yield from each.apart()
         else:
             yield each
@@ -77,7 +77,7 @@ def ids_of(some: Iterable[Some]) -> dict[int, Entries]:
     """The ids of ``some`` by ledger, sorted and each once."""
     bounds: dict[int, list[tuple[int, int]]] = {}
     for each in some:
-        bound = (each.first, each.end) if isinstance(each, Run) else (each.entry, each.entry + 1)
+        bound = (each.first, each.end) if isinstance(each, EntryRun) else (each.entry, each.entry + 1)
         bounds.setdefault(each.ledger, []).append(bound)
     return {ledger: np.unique(_within(np.array(found, np.int64))) for ledger, found in bounds.items()}
 

@@ -22,8 +22,7 @@ from broker_core.base.positions import Position
 from broker_core.client import Bounds, Client
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.progress import Lag, LagFile, LagHistory, LagListener, LagLog, LagProbe, PartitionLag, lag, total
-from pulsarish_spark.queue.backlog import QueueBacklog
-from pulsarish_spark.queue.queue_offset import PartitionBatch, QueueOffset
+from pulsarish_spark.queue.queue_offset import PartitionBatch, QueueBacklog, QueueOffset
 from pulsarish_spark.viewing.counting import EntryCounts, NamedRange
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Load, Start

@@ -19,7 +19,7 @@ from tests.spark.engine import Engine
 def unfinished(query: Engine) -> int:
     """How many messages the query has not whole."""
     driver: Any = query._reader._driver_state
-    return len(driver._intake.pile.unfinished())
+    return len(driver._intake.received.unfinished())
 
 
 def test_keys_that_go_to_another_consumer_within_a_message_are_not_held(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver of queue mode as a state machine, under kills, lost connections, lost acks and a rival: what is promised.
 
-Spark's order of calls, its logs and the broker are models here; the driver, its pile and its offsets are the real ones.
+Spark's order of calls, its logs and the broker are models here; driver, backlog and offsets are the real ones.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import settings
@@ -21,11 +21,13 @@ from broker_core.client import Given, GivenEntry
 from broker_core.testing.virtual_timers import VirtualTimers
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.hold_cursors import HoldCursors
 from pulsarish_spark.queue.id_reader import IdReading
 from pulsarish_spark.queue.id_texts import Entries
-from pulsarish_spark.queue.pile import Dropped, Pile, Source
+from pulsarish_spark.queue.intake import Consumers
 from pulsarish_spark.queue.queue_driver import QueueDriver
 from pulsarish_spark.queue.queue_offset import QueueOffset
+from pulsarish_spark.queue.received_backlog import Dropped, ReceivedBacklog, Source
 
 KEY = TopicPartition("persistent://public/default/t", 0)
 SOURCES = (Source(KEY, 0), Source(KEY, 1))
@@ -60,10 +62,10 @@ class BrokerModel:
 
 
 class IntakeModel:
-    """The ``Intake`` of one process of the query."""
+    """The consumers of one process of the query."""
 
     def __init__(self, broker: BrokerModel) -> None:
-        self.pile = Pile()
+        self.received = ReceivedBacklog()
         self.consumers = len(SOURCES)
         self.is_open = True
         self.acked: list[int] = []
@@ -125,9 +127,9 @@ class IntakeModel:
     def collect(self) -> bool:
         begins = False
         for source in SOURCES:
-            if self._given[source] or self.pile.sessions.get(source) != self._sessions[source]:
+            if self._given[source] or self.received.sessions.get(source) != self._sessions[source]:
                 entries, self._given[source] = self._given[source], []
-                begins = self.pile.add(source, Given(self._sessions[source], entries)) or begins
+                begins = self.received.add(source, Given(self._sessions[source], entries)) or begins
         return begins
 
     def wait(self, seconds: float) -> bool:
@@ -156,7 +158,7 @@ class IntakeModel:
 
 
 class HoldsModel:
-    """The ``Holds`` of a query: what it keeps is told by when it moves."""
+    """The hold cursors of a query: what they keep is told by when they move."""
 
     def __init__(self) -> None:
         self.moves = 0
@@ -197,7 +199,9 @@ class SharedQueryMachine(RuleBasedStateMachine):
         assert options.queue is not None
         self.intake = IntakeModel(self.broker)
         holds = HoldsModel() if self.guarantee == "claim" else None
-        self.driver = QueueDriver(options, options.queue, self.intake, holds, CLOCK)
+        self.driver = QueueDriver(
+            options, options.queue, cast("Consumers", self.intake), cast("HoldCursors | None", holds), CLOCK
+        )
         self.planned = False
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the consumers of a query were given and is in no batch yet, and how a batch is chosen from it. Pure.
+"""The entries that the consumers of a query were given and that are in no batch yet; a batch is chosen from them. Pure.
 
 Each consumer has a line, in the order in which the broker gave. A batch takes from the front of all lines in turns, so
 entries of one key, which one consumer gets, stay in order. Entries in a row are one thing where that is as good
@@ -15,15 +15,22 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
+from pyroaring import BitMap
+
+from broker_core.base.clock import Clock
 from broker_core.base.positions import Position
 from broker_core.client import Given, GivenEntry
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.queue.id_texts import Entries
-from pulsarish_spark.queue.runs import Run, Some, apart, folded, ids_of
+from pulsarish_spark.queue.id_texts import Entries, entries_of_text
+from pulsarish_spark.queue.queue_offset import QueueOffset
+from pulsarish_spark.queue.runs import EntryRun, Some, apart, folded, ids_of
 
 TURNS: Final = 4
 """A batch goes so often around all lines: what is taken at a time is small beside the batch, and large beside the cost
 of going around."""
+
+KEPT_S: Final = 300.0
+"""A minute to the disk, another one until another broker has taken over, and a reserve beside that."""
 
 Unit: TypeAlias = tuple[Some, ...]
 """What a batch has whole or not at all: an entry, or the chunks of a message, the last one at the end. Or a run, which
@@ -99,7 +106,7 @@ class Unfinished(NamedTuple):
     chunks: int
 
 
-class Pile:
+class ReceivedBacklog:
     """The lines of all consumers of a query."""
 
     def __init__(self) -> None:
@@ -131,7 +138,7 @@ class Pile:
             self._sessions[source] = given.session
         line = self._lines[source]
         for some in folded(given.entries):
-            unit = (some,) if isinstance(some, Run) or some.chunk is None else self._whole(source, some)
+            unit = (some,) if isinstance(some, EntryRun) or some.chunk is None else self._whole(source, some)
             if unit:
                 line.append(unit)
         return begins
@@ -220,6 +227,42 @@ class Pile:
         return tuple(sorted(held, key=lambda each: each.position))
 
 
+class Acknowledged:
+    """The entries that this process has acknowledged, by ledger: a broker that dies may have forgotten that, and gives
+    them again. For one thread.
+
+    Apache Pulsar confirms an acknowledgement before it is on its disk: it writes once a second while others follow, and
+    else after a minute (``managedLedgerCursorPositionFlushSeconds``). Entries that were not written when it is killed
+    come again from the broker that takes over. A ledger of which nothing was acknowledged for ``KEPT_S`` is forgotten;
+    an entry of the others takes a bit or two. Other processes of the query have acknowledged more.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._entries: dict[tuple[TopicPartition, int], BitMap] = {}
+        self._last_at: dict[tuple[TopicPartition, int], float] = {}
+
+    def add(self, batch: QueueOffset) -> None:
+        """All entries of ``batch`` are acknowledged."""
+        now = self._clock.monotonic()
+        for key, part in batch.partitions.items():
+            for ledger, text in part.ids.items():
+                self._entries.setdefault((key, ledger), BitMap()).update(entries_of_text(text))
+                self._last_at[key, ledger] = now
+        for place in [place for place, at in self._last_at.items() if now - at > KEPT_S]:
+            del self._entries[place], self._last_at[place]
+
+    def forget(self, key: TopicPartition) -> None:
+        """The log of partition ``key`` is another one: its entries have not been given."""
+        for place in [place for place in self._entries if place[0] == key]:
+            del self._entries[place], self._last_at[place]
+
+    def has(self, key: TopicPartition, entry: GivenEntry) -> bool:
+        """Whether an entry of a partition was acknowledged here."""
+        known = self._entries.get((key, entry.ledger))
+        return known is not None and entry.entry in known
+
+
 def _takes_permits(unit: Sequence[GivenEntry]) -> bool:
     """Chunks before the last one do not."""
     return unit[-1].chunk is None or unit[-1].messages > 0
@@ -228,7 +271,7 @@ def _takes_permits(unit: Sequence[GivenEntry]) -> bool:
 def _cut_first(line: deque[Unit], messages: int) -> None:
     """Leave no more messages in the first unit, if it is a run."""
     first = line[0][0]
-    if isinstance(first, Run) and first.messages > messages:
+    if isinstance(first, EntryRun) and first.messages > messages:
         front, rest = first.cut(messages)
         line[0] = (rest,)
         line.appendleft((front,))
@@ -265,7 +308,7 @@ def _has_repeats(taken: Iterable[tuple[Source, Unit]]) -> bool:
     spans: dict[tuple[TopicPartition, int], list[tuple[int, int]]] = {}
     for source, unit in taken:
         last = unit[-1]
-        span = (last.first, last.end) if isinstance(last, Run) else (last.entry, last.entry + 1)
+        span = (last.first, last.end) if isinstance(last, EntryRun) else (last.entry, last.entry + 1)
         spans.setdefault((source.key, last.ledger), []).append(span)
     return any(later[0] < earlier[1] for found in spans.values() for earlier, later in pairwise(sorted(found)))
 
