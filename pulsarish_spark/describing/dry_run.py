@@ -27,7 +27,7 @@ from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.batch_plan import whole_ranges
 from pulsarish_spark.positions.cursors import Cursors
-from pulsarish_spark.positions.resuming import Place
+from pulsarish_spark.positions.resuming import ResumePoint
 from pulsarish_spark.positions.starting import FirstStart
 from pulsarish_spark.positions.stream_end import StreamEnd
 from pulsarish_spark.rows.kept_rows import ALL_ROWS
@@ -182,7 +182,7 @@ def _stand(client: Client, view: BrokerView, name: str, subscription: str) -> _S
 def _ending(view: BrokerView, options: ReadOptions, found: list[_Found]) -> list[_Found]:
     """``found`` as far as the stream goes."""
     known = [(each, each.start) for each in found if each.start is not None]
-    places = {each.key: Place(each.key, each.name, start, start) for each, start in known}
+    places = {each.key: ResumePoint(each.key, each.name, start, start) for each, start in known}
     end = StreamEnd(view, options)
     cut = end.cut(places, {each.key: each.end for each, _ in known})
     end.check_order(places)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.base.errors import PulsarishError
 from pulsarish_spark.losses.lost import Loss
-from pulsarish_spark.losses.quarantine import Quarantine
+from pulsarish_spark.losses.quarantine import QuarantineFolder
 
 if TYPE_CHECKING:
     from pulsarish_spark.options import ReadOptions
@@ -43,13 +43,13 @@ class LossPolicy:
     are; ``fail`` is false then."""
 
     fail: bool
-    quarantine: Quarantine | None = None
+    quarantine: QuarantineFolder | None = None
 
     @classmethod
     def of(cls, options: ReadOptions) -> LossPolicy:
         """What the options say."""
         directory = options.quarantine_directory
-        return cls(options.on_loss == "fail", Quarantine(directory) if directory else None)
+        return cls(options.on_loss == "fail", QuarantineFolder(directory) if directory else None)
 
     def prepare(self) -> None:
         """On the driver, before anything is read: ConfigError where no loss could be written down."""

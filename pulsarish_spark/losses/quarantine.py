@@ -45,7 +45,7 @@ class RunningBatch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantine:
+class QuarantineFolder:
     """The folder of the files. ``directory`` is an absolute path, which driver and executors must share."""
 
     directory: str

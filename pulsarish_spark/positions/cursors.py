@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Unpack
 
 from broker_core.base.clock import BlockingClock
 from broker_core.base.errors import (
@@ -23,9 +23,9 @@ from broker_core.base.errors import (
 )
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, CursorHandle, CursorLook, close_all, look_at_all, start_all_acks
+from broker_core.client.settings.config import CursorOptions
 from pulsarish_spark.connecting.marking import new_mark
 from pulsarish_spark.places.offsets import Offset
-from pulsarish_spark.places.start_spec import Word
 
 logger = logging.getLogger(__name__)
 
@@ -79,38 +79,21 @@ class Cursors:
     def open(
         self,
         name: str,
-        new_at: Word = "earliest",
         *,
         must_exist: bool = False,
         needed_from: Position | None = None,
         makes_partition: bool = False,
     ) -> None:
-        """Make sure there is a cursor on partition ``name``; a new one begins at ``new_at``, an old one stays.
+        """Make sure there is a cursor on partition ``name``; a new one begins at the first message, an old one stays.
 
         ``must_exist``: SubscriptionNotFoundError instead of a new one, or of one that was made anew and has not kept
         what is at ``needed_from`` and behind. ``makes_partition``: one that its topic names is made if it is not there.
         """
-        if name in self._cursors:
-            return
-        deadline = self._clock.monotonic() + TAKEOVER_S
-        while True:
-            try:
-                self._cursors[name] = self._client.open_cursor(
-                    name,
-                    self.subscription,
-                    new_at,
-                    must_exist=must_exist,
-                    needed_from=needed_from,
-                    makes_partition=makes_partition,
-                    # Apache Pulsar would mark one that another application made.
-                    subscription_properties={} if must_exist else self._mark,
-                )
-            except ConsumerBusyError as error:
-                if self._clock.monotonic() > deadline:
-                    raise self._busy(name) from error
-                self._clock.sleep(_RETRY_S)
-            else:
-                return
+        if name not in self._cursors:
+            # Apache Pulsar would mark a subscription that another application made.
+            mark = {} if must_exist else self._mark
+            makes = [name] if makes_partition else []
+            self._open([name], makes, must_exist=must_exist, needed_from=needed_from, subscription_properties=mark)
 
     def handle(self, name: str) -> CursorHandle:
         """The open cursor on partition ``name``."""
@@ -160,22 +143,16 @@ class Cursors:
         ``makes``: partitions that are made if they are not there."""
         new = [name for name in names if not self.is_open(name)]
         try:
-            self._open_new(new, makes)
+            self._open(new, makes, subscription_properties=self._mark, is_new_name=self._is_new_name)
         except PulsarishError:
             for name in filter(self.is_open, new):
                 self.unsubscribe(name)
             raise
 
-    def _open_new(self, names: list[str], makes: Collection[str]) -> None:
+    def _open(self, names: list[str], makes: Collection[str], **options: Unpack[CursorOptions]) -> None:
         deadline = self._clock.monotonic() + TAKEOVER_S
         while names:
-            made = self._client.open_cursors(
-                names,
-                self.subscription,
-                makes=makes,
-                subscription_properties=self._mark,
-                is_new_name=self._is_new_name,
-            )
+            made = self._client.open_cursors(names, self.subscription, makes=makes, **options)
             found = dict(zip(names, made, strict=True))
             self._cursors |= {name: each for name, each in found.items() if isinstance(each, CursorHandle)}
             failures = {name: each for name, each in found.items() if isinstance(each, PulsarishError)}

@@ -21,7 +21,7 @@ from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.places.entries import offset_of
 from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.positions.resuming import Place
+from pulsarish_spark.positions.resuming import ResumePoint
 from pulsarish_spark.viewing.expiry_policy import ExpiryPolicies, ExpiryPolicy
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class ExpiryWatch:
         self._looked_at: float | None = None
         self._asking: Future[dict[str, ExpiryPolicy | None]] | None = None
 
-    def look(self, places: Mapping[TopicPartition, Place], ends: Offsets) -> None:
+    def look(self, places: Mapping[TopicPartition, ResumePoint], ends: Offsets) -> None:
         """Warn of what is unread of partitions that are read on at ``places`` and end at ``ends``, if it goes soon."""
         now = self._clock.monotonic()
         if self._asking is None and self._looked_at is not None and now - self._looked_at < LOOK_S:
@@ -79,7 +79,7 @@ class ExpiryWatch:
         self._asking = None
         return known
 
-    def _warning(self, place: Place, expiry: ExpiryPolicy, end: Offset) -> tuple[str, str] | None:
+    def _warning(self, place: ResumePoint, expiry: ExpiryPolicy, end: Offset) -> tuple[str, str] | None:
         oldest = self._client.first_entry_at(place.name, place.at.position)
         if oldest is None or expiry.limit_s is None:
             return None  # It was deleted meanwhile; the tasks will tell.

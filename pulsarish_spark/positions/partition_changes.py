@@ -18,7 +18,7 @@ from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.cursors import Cursors
-from pulsarish_spark.positions.resuming import Place, Resuming
+from pulsarish_spark.positions.resuming import ResumePoint, Resuming
 from pulsarish_spark.positions.starting import FirstStart
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.layout import FollowedLayout
@@ -48,17 +48,17 @@ class PartitionChanges:
         self._checked_beginnings: set[TopicPartition] = set()
         self._unread: dict[str, Offset | None] = {}
 
-    def places(self, start: SourceOffset) -> dict[TopicPartition, Place]:
+    def places(self, start: SourceOffset) -> dict[TopicPartition, ResumePoint]:
         """Where the partitions that exist now are read on; those that are new begin at their first message."""
         self.check_gone(start.offsets)
         names = self._layout.names
         added = [key for key in names if key not in start.points]
         new = dict(zip(added, side_by_side(lambda key: self.beginning(names[key]), added), strict=True))
         side_by_side(lambda key: self._check_beginning(key, new[key], start), added)
-        places: dict[TopicPartition, Place] = {}
+        places: dict[TopicPartition, ResumePoint] = {}
         for key, name in names.items():
             points = start.points.get(key) or Points(new[key])
-            places[key] = Place(key, name, points.at, points.seen or points.at, points.published_ms)
+            places[key] = ResumePoint(key, name, points.at, points.seen or points.at, points.published_ms)
         unheld = [place for key, place in places.items() if key not in new and not self._resuming.is_held(place.name)]
         side_by_side(self._resuming.hold, unheld)
         return {key: self._resuming.moved(place) for key, place in places.items()}

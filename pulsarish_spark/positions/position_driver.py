@@ -36,7 +36,7 @@ from pulsarish_spark.positions.end_watch import EndWatch
 from pulsarish_spark.positions.expiry_watch import ExpiryWatch
 from pulsarish_spark.positions.partition_changes import PartitionChanges
 from pulsarish_spark.positions.rate_limits import Admission, TriggerDelay
-from pulsarish_spark.positions.resuming import Place, Resuming
+from pulsarish_spark.positions.resuming import ResumePoint, Resuming
 from pulsarish_spark.positions.starting import FirstStart
 from pulsarish_spark.positions.stream_end import StreamEnd
 from pulsarish_spark.tasks.planning import EntryRange, TaskOptions, plan_tasks
@@ -165,7 +165,7 @@ class PositionDriver:
         added = {key: points[key]._replace(start=places[key].at) for key in begun}
         return self._offset(points | added)
 
-    def _look(self, start: SourceOffset) -> tuple[Mapping[TopicPartition, Place], Offsets]:
+    def _look(self, start: SourceOffset) -> tuple[Mapping[TopicPartition, ResumePoint], Offsets]:
         """Where partitions are read on, and their ends; all of logs that are known to be those that were read."""
         while True:
             places = self._changes.places(start)
@@ -199,7 +199,7 @@ class PositionDriver:
         new = [key for key in names if key not in start.points]
         edges = self._view.edges_of([names[key] for key in new])
         begin = start.offsets | {key: edges[names[key]].first for key in new}
-        places = {key: Place(key, name, begin[key], begin[key]) for key, name in names.items()}
+        places = {key: ResumePoint(key, name, begin[key], begin[key]) for key, name in names.items()}
         had_messages = {place.name for place in places.values() if place.at.position.ledger >= 0}
         found = self._view.latest_of(names.values(), had_messages)
         shown = {key: max(found[place.name], place.at, key=lambda end: end.key) for key, place in places.items()}
@@ -275,7 +275,7 @@ class PositionDriver:
         """Everything before an offset is read, but for a log that is another one now."""
         names = self._layout.names
         places = [
-            Place(key, names[key], points.at, points.at, points.published_ms)
+            ResumePoint(key, names[key], points.at, points.at, points.published_ms)
             for key, points in read.points.items()
             if key in names
         ]
@@ -287,7 +287,7 @@ class PositionDriver:
             acked = {names[key]: offset for key, offset in start.offsets.items() if key in names}
             self._holds.look(self._cursors.subscription, acked, is_idle=is_idle, is_over=is_over)
 
-    def _ends(self, places: Mapping[TopicPartition, Place]) -> Offsets:
+    def _ends(self, places: Mapping[TopicPartition, ResumePoint]) -> Offsets:
         """The ends of all partitions, after waiting a moment for news if there are none; never past the target."""
         if self._target is not None:
             return {key: self._target[key] for key in places}
@@ -301,7 +301,7 @@ class PositionDriver:
         side_by_side(lambda key: self._known_end(places[key], ends[names[key]]), unknown)
         return self._note_ends(places, {key: self._known_end(places[key], ends[name]) for key, name in names.items()})
 
-    def _note_ends(self, places: Mapping[TopicPartition, Place], ends: Offsets) -> Offsets:
+    def _note_ends(self, places: Mapping[TopicPartition, ResumePoint], ends: Offsets) -> Offsets:
         """``ends``, as far as the stream goes; they are what there is to know of the end."""
         self._notice.see({self._layout.names[key]: end for key, end in ends.items()})
         self._newest = self._stream_end.cut(places, ends)
@@ -321,7 +321,7 @@ class PositionDriver:
         found = side_by_side(self._view.counts.known_entries, [*left.values()])
         self._behind = {key: entries for key, entries in zip(left, found, strict=True) if entries is not None}
 
-    def _known_end(self, place: Place, end: Offset) -> Offset:
+    def _known_end(self, place: ResumePoint, end: Offset) -> Offset:
         """``end``, or the place itself where the broker shows nothing, or nothing new, behind it."""
         if end.position.ledger == place.at.position.ledger and place.at.is_possible_before(end):
             if end.key != place.at.key:
@@ -330,7 +330,7 @@ class PositionDriver:
         found = self._resuming.find(place, end)
         return end if found.anew or (found.at is not None and found.at.key < end.key) else self._behind_holes(place)
 
-    def _behind_holes(self, place: Place) -> Offset:
+    def _behind_holes(self, place: ResumePoint) -> Offset:
         """The place itself, or behind the holes there that the broker has passed over. The same position keeps its
         text, whether or not its index is known by now."""
         mark_delete = self._end_watch.mark_delete(place.name)
@@ -339,7 +339,7 @@ class PositionDriver:
         return self._resuming.behind_holes(place, mark_delete)
 
     def _points(
-        self, stop: Offsets, ends: Offsets, places: Mapping[TopicPartition, Place], start: SourceOffset
+        self, stop: Offsets, ends: Offsets, places: Mapping[TopicPartition, ResumePoint], start: SourceOffset
     ) -> dict[TopicPartition, Points]:
         """The points of a batch that stops at ``stop`` in partitions that end at ``ends``."""
         stays = {key for key, points in start.points.items() if stop.get(key) == points.at == places[key].at}
@@ -353,7 +353,7 @@ class PositionDriver:
             for key, at in stop.items()
         }
 
-    def _stop(self, places: Mapping[TopicPartition, Place], ends: Offsets, limit: int | None) -> Offsets:
+    def _stop(self, places: Mapping[TopicPartition, ResumePoint], ends: Offsets, limit: int | None) -> Offsets:
         """Where the batch stops: at ``ends``, before if that would be too much, where it begins if it is too little."""
         if limit is None:  # Otherwise it is what the options say, and they may say more.
             return dict(ends)
@@ -374,11 +374,11 @@ class PositionDriver:
             exact = False
         else:
             published_ms = known.published_ms if known is not None and known.at == begin else None
-            place = self._resuming.hold(Place(key, name, begin, end, published_ms))
+            place = self._resuming.hold(ResumePoint(key, name, begin, end, published_ms))
             start, exact = self._start(place, end)
         return EntryRange(key, name, name != key.topic, start, end, exact) if start and start.key < end.key else None
 
-    def _start(self, place: Place, end: Offset) -> tuple[Offset | None, bool]:
+    def _start(self, place: ResumePoint, end: Offset) -> tuple[Offset | None, bool]:
         """The first message to read before ``end``, and whether just that one must be there."""
         if end.position.ledger != place.at.position.ledger or not place.at.is_possible_before(end):
             found = self._resuming.find(place, end)

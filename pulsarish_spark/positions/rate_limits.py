@@ -28,7 +28,7 @@ from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.viewing.broker_view import BrokerView, WantedIndex
 from pulsarish_spark.viewing.counting import EntryCounts, NamedRange, Unit
-from pulsarish_spark.viewing.entry_profile import Profile
+from pulsarish_spark.viewing.entry_profile import EntryProfile
 
 HELD_BACK_LOOK_S: Final = 1.0
 """How often the ends are looked at while a batch is held back: each look is a round trip for each partition."""
@@ -160,11 +160,11 @@ def _estimates(
 
 def _counted(
     counts: EntryCounts, ranges: Mapping[TopicPartition, tuple[NamedRange, int]], unit: Unit
-) -> dict[TopicPartition, tuple[NamedRange, Profile]]:
+) -> dict[TopicPartition, tuple[NamedRange, EntryProfile]]:
     """The part of each range that has no more than its room, or one entry, and the profile of that part."""
     counted = dict(zip(ranges, counts.count([*ranges.values()], unit), strict=True))
 
-    def fitted(key: TopicPartition) -> tuple[NamedRange, Profile]:
+    def fitted(key: TopicPartition) -> tuple[NamedRange, EntryProfile]:
         range_, room = ranges[key]
         profile = counted[key]
         fitting = profile.within(room)

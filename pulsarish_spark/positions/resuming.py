@@ -29,7 +29,7 @@ from pulsarish_spark.viewing.broker_view import BrokerView
 logger = logging.getLogger(__name__)
 
 
-class Place(NamedTuple):
+class ResumePoint(NamedTuple):
     """Where one partition should be read on. ``name`` is what the broker calls it, ``seen`` its end as last seen.
 
     ``published_ms``: the publish time of the entry before ``at``, as it was read; None where that is not known.
@@ -72,7 +72,7 @@ class Resuming:
         self._known: dict[str, tuple[Offset, Offset, Next]] = {}
         self._checked: dict[str, int] = {}
         """The session of its cursor in which the log of a partition was known again."""
-        self._moved: dict[str, tuple[Place, Place]] = {}
+        self._moved: dict[str, tuple[ResumePoint, ResumePoint]] = {}
         """Places in a log that is another one now, and where reading begins there."""
 
     def is_held(self, name: str) -> bool:
@@ -83,7 +83,7 @@ class Resuming:
         """Reading begins on partitions whose cursors were just opened: nothing was read of another log."""
         self._checked |= {name: self._cursors.handle(name).session for name in names}
 
-    def hold(self, place: Place) -> Place:
+    def hold(self, place: ResumePoint) -> ResumePoint:
         """Make sure that the subscription holds what comes at ``place``; DataLossError if something of it is lost.
 
         Where that is an error the subscription is not made: the next attempt must not find it and go on. Returns where
@@ -100,14 +100,14 @@ class Resuming:
             self._checked[name] = session
         return self.moved(place)
 
-    def moved(self, place: Place) -> Place:
+    def moved(self, place: ResumePoint) -> ResumePoint:
         """Where reading goes on that should go on at ``place``."""
         known = self._moved.get(place.name)
         if known is None or (known[0].at, known[0].published_ms) != (place.at, place.published_ms):
             return place
         return known[1]
 
-    def _is_known_again(self, place: Place) -> bool:
+    def _is_known_again(self, place: ResumePoint) -> bool:
         """Whether the last entry that was read is still the one before ``place``, as far as that can be told."""
         if place.published_ms is None or place.before.entry < 0:
             return True
@@ -116,7 +116,7 @@ class Resuming:
             return found == place.published_ms
         return not self._is_unkept(place)
 
-    def _is_unkept(self, place: Place) -> bool:
+    def _is_unkept(self, place: ResumePoint) -> bool:
         """Whether the entry before ``place`` is not there, though the subscription has not let go of it."""
         mark_delete = self._cursors.handle(place.name).mark_delete()
         if mark_delete is None or mark_delete >= place.before:
@@ -128,7 +128,7 @@ class Resuming:
             return False  # It is there, and cannot be read.
         return there is None or there.position != place.before
 
-    def _move(self, place: Place) -> None:
+    def _move(self, place: ResumePoint) -> None:
         """Tell of a log that is another one, and begin there behind what the subscription has acknowledged: the older
         copy has that, and this query has read it."""
         self._view.forget(place.name)
@@ -137,9 +137,9 @@ class Resuming:
         mark_delete = self._cursors.handle(place.name).mark_delete()
         keeps = mark_delete is not None and mark_delete < place.before
         begin = self._view.unread(place.name, mark_delete) if keeps else self._view.earliest(place.name)
-        self._moved[place.name] = place, Place(place.key, place.name, begin, begin)
+        self._moved[place.name] = place, ResumePoint(place.key, place.name, begin, begin)
 
-    def _open(self, place: Place) -> None:
+    def _open(self, place: ResumePoint) -> None:
         name = place.name
         try:
             self._cursors.open(name, must_exist=True, needed_from=place.at.position)
@@ -163,7 +163,7 @@ class Resuming:
             what = moved_ahead(place.key, self._cursors.subscription, str(mark_delete), wanted)
             logger.warning("subscription moved ahead what=%s", what)
 
-    def _make(self, place: Place) -> None:
+    def _make(self, place: ResumePoint) -> None:
         """Make the subscription anew. What was deleted while it was being made, it has not kept."""
         self._cursors.open(place.name, needed_from=place.at.position)
         if self.former:
@@ -174,14 +174,14 @@ class Resuming:
             self._cursors.unsubscribe(place.name)
             raise
 
-    def knows(self, place: Place, end: Offset) -> bool:
+    def knows(self, place: ResumePoint, end: Offset) -> bool:
         """Whether ``find`` need not ask, or nobody needs to ask it: both are in one ledger, in order."""
         known = self._known.get(place.name)
         if known is not None and known[:2] == (place.at, end):
             return True
         return end.position.ledger == place.at.position.ledger and place.at.is_possible_before(end)
 
-    def find(self, place: Place, end: Offset) -> Next:
+    def find(self, place: ResumePoint, end: Offset) -> Next:
         """What comes at ``place`` of a partition that ends at ``end`` now."""
         known = self._known.get(place.name)
         if known is not None and known[:2] == (place.at, end):
@@ -190,7 +190,7 @@ class Resuming:
         self._known[place.name] = (place.at, end, found)
         return found
 
-    def start(self, place: Place) -> Offset:
+    def start(self, place: ResumePoint) -> Offset:
         """Where reading begins, as far as that is known: at the place, or at what was found to come next; of another
         topic at its first message."""
         known = self._known.get(place.name)
@@ -200,7 +200,7 @@ class Resuming:
         moves = found.at is not None and found.at.position != place.at.position
         return found.at if found.at is not None and moves else place.at
 
-    def behind_holes(self, place: Place, mark_delete: Position) -> Offset:
+    def behind_holes(self, place: ResumePoint, mark_delete: Position) -> Offset:
         """Where to go on if the broker has moved the subscription to ``mark_delete``, at or behind ``place``: behind
         it where all between is holes. Noted, that is known also when the ledger is gone. What is to come of
         transactions that are open is no hole, whoever has skipped it."""
@@ -217,12 +217,12 @@ class Resuming:
         known = self._known.get(name)
         return known[1] if known is not None and known[0] == at and known[2].at is None else at
 
-    def _published_before(self, place: Place) -> int | None:
+    def _published_before(self, place: ResumePoint) -> int | None:
         if place.published_ms is None or place.before.entry < 0:
             return None
         return self._client.published_at([(place.name, place.before)], from_memory=False)[0]
 
-    def _find(self, place: Place, end: Offset, *, is_subscribed: bool = True) -> Next:
+    def _find(self, place: ResumePoint, end: Offset, *, is_subscribed: bool = True) -> Next:
         bounds = self._client.bounds_at(place.name, place.at.position)
         found = None if bounds.first is None else offset_of(bounds.first)
         found_ms = self._published_before(place)

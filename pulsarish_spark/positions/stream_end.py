@@ -17,7 +17,7 @@ from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.start_spec import AtIndex
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.positions.resuming import Place
+from pulsarish_spark.positions.resuming import ResumePoint
 from pulsarish_spark.viewing.broker_view import HOW_TO_GET_INDEXES, BrokerView
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class StreamEnd:
         self._looked: dict[TopicPartition, Offset] = {}
         self._told = False
 
-    def cut(self, places: Mapping[TopicPartition, Place], ends: Offsets) -> Offsets:
+    def cut(self, places: Mapping[TopicPartition, ResumePoint], ends: Offsets) -> Offsets:
         """``ends`` of partitions that are read on at ``places``, as far as the stream goes."""
         if not self._options.ending.specs:
             return ends
@@ -45,7 +45,7 @@ class StreamEnd:
             return False
         return all(key in self._found and key in at and at[key].key >= self._found[key].key for key in keys)
 
-    def check_order(self, places: Mapping[TopicPartition, Place]) -> None:
+    def check_order(self, places: Mapping[TopicPartition, ResumePoint]) -> None:
         """ConfigError if a query begins behind its end."""
         for key, place in places.items():
             end = self._found.get(key)
@@ -61,7 +61,7 @@ class StreamEnd:
             logger.info("the stream has reached its end partitions=%d effect=%s", len(self._found), "no more rows")
             self._told = True
 
-    def _cut(self, place: Place, end: Offset) -> Offset:
+    def _cut(self, place: ResumePoint, end: Offset) -> Offset:
         found = self._found.get(place.key)
         if found is None and self._looked.get(place.key) != end:
             found = self._find(place, end)
@@ -73,7 +73,7 @@ class StreamEnd:
         # The same place keeps its text, whether or not its index is known by now.
         return found if found.key > place.at.key else place.at
 
-    def _find(self, place: Place, end: Offset) -> Offset | None:
+    def _find(self, place: ResumePoint, end: Offset) -> Offset | None:
         """The end of one partition; None if it is not there yet."""
         said = self._options.ending.said_of(place.key)
         if said is None:
@@ -85,7 +85,7 @@ class StreamEnd:
         assert isinstance(said.point, Offset), said.point  # Options refuse all else.
         return said.point if end.message_index < 0 else self._view.with_index(place.name, said.point)
 
-    def _at_index(self, place: Place, index: int, end: Offset) -> Offset | None:
+    def _at_index(self, place: ResumePoint, index: int, end: Offset) -> Offset | None:
         first = self._view.offset_at(place.name, place.at.position)
         if first is None or first.key >= end.key:
             return None  # Nothing is there that could have an index.

@@ -20,8 +20,8 @@ import numpy as np
 from broker_core.base.positions import Position
 from broker_core.client import GivenEntry
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.entry_ids import Entries, entries_to_text
 from pulsarish_spark.queue.id_reader import IdReading, KeyRange
-from pulsarish_spark.queue.id_texts import Entries, entries_to_text
 from pulsarish_spark.queue.queue_offset import PartitionBatch, QueueOffset
 
 TASK_MESSAGES_MIN: Final = 10_000

@@ -26,7 +26,7 @@ from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_entries, lost_undecodable
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.dead_entries import DeadEntries
-from pulsarish_spark.queue.id_texts import Entries, entries_to_text
+from pulsarish_spark.queue.entry_ids import Entries, entries_to_text
 from pulsarish_spark.queue.queue_offset import PartitionBatch
 from pulsarish_spark.rows.columns import ColumnMaker
 from pulsarish_spark.rows.schema import REDELIVERY_COLUMN, TopicColumns

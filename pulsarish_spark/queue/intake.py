@@ -32,7 +32,7 @@ from pulsarish_spark.losses.lost import lost_queue, lost_subscription
 from pulsarish_spark.options import QueueOptions
 from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.places.topics import Selection, TopicPartition
-from pulsarish_spark.queue.id_texts import Entries
+from pulsarish_spark.queue.entry_ids import Entries
 from pulsarish_spark.queue.queue_offset import QueueOffset
 from pulsarish_spark.queue.received_backlog import Dropped, ReceivedBacklog, Source
 from pulsarish_spark.viewing.broker_view import BrokerView

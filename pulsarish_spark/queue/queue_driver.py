@@ -16,29 +16,30 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from broker_core.base.clock import BlockingClock, SystemClock
-from broker_core.base.errors import ConfigError, InvalidTopicNameError
+from broker_core.base.clock import BlockingClock, Clock, SystemClock
+from broker_core.base.errors import ConfigError, ConsumerBusyError, InvalidTopicNameError
 from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
 from broker_core.base.spark_marks import hold_name
-from broker_core.client import Client, DeadLetterPolicy
+from broker_core.client import Client, CursorHandle, DeadLetterPolicy
 from broker_core.client.settings.dead_letter_policy import MAX_REDELIVER_COUNT_DEFAULT, letter_topics
+from pulsarish_spark.connecting.marking import new_mark
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_with_partition
 from pulsarish_spark.options import QueueOptions, ReadOptions
+from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.places.topics import Selection, TopicPartition
 from pulsarish_spark.queue.dead_entries import DeadEntries
 from pulsarish_spark.queue.dividing import divide_by_key, divide_by_place
-from pulsarish_spark.queue.hold_cursors import HoldCursors
-from pulsarish_spark.queue.id_texts import ENTRIES_MAX, Entries
+from pulsarish_spark.queue.entry_ids import ENTRIES_MAX, Entries, apart
 from pulsarish_spark.queue.intake import Consumers
 from pulsarish_spark.queue.log_identity import LogIdentity
 from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueBacklog, QueueOffset
 from pulsarish_spark.queue.received_backlog import KEPT_S, Acknowledged, Choice, Dropped, Source, Unfinished
-from pulsarish_spark.queue.runs import apart
 from pulsarish_spark.tasks.task import ReadTask, reading_tasks
 
 logger = logging.getLogger(__name__)
@@ -296,6 +297,60 @@ class QueueDriver:
         published = self._intake.published({key: part.last for key, part in made.partitions.items()})
         parts = {key: replace(part, published_ms=published.get(key)) for key, part in made.partitions.items()}
         return replace(made, partitions=parts)
+
+
+class HoldCursors:
+    """Durable subscriptions that are never read: they keep entries that are acknowledged already for a replay.
+
+    Brokers delete what all subscriptions have acknowledged. So ``claim`` has a *hold* on each partition, which follows
+    the shared subscription: to where that is acknowledged without a gap when a batch is done, and not to the lowest
+    entry of the batch, for delayed and redelivered entries lie further back, and a subscription does not go back.
+
+    ``mark_deletes``: how far the shared subscription is acknowledged without a gap.
+    """
+
+    def __init__(
+        self, client: Client, name: str, mark_deletes: Callable[[], Mapping[TopicPartition, Position]], clock: Clock
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._mark_deletes = mark_deletes
+        self._mark = new_mark("hold", clock.now_ms()).properties()
+        self._cursors: dict[TopicPartition, CursorHandle] = {}
+
+    def open(self, names: Mapping[TopicPartition, str]) -> None:
+        """Begin to keep the entries that are not acknowledged now, where nothing is kept yet."""
+        for key in [key for key, cursor in self._cursors.items() if cursor.failure is not None]:
+            self._cursors.pop(key).close()
+        new = [key for key in names if key not in self._cursors]
+        at = self._mark_deletes() if new else {}
+        for key in new:
+            self._cursors[key] = self._opened(names[key], at.get(key))
+
+    def _opened(self, name: str, mark_delete: Position | None) -> CursorHandle:
+        start: Position | Word = "earliest"
+        # One that is there keeps what a replay needs, and must stay where it is.
+        if mark_delete is not None and not self._client.has_subscription(name, self._name):
+            start = Position(mark_delete.ledger, mark_delete.entry + 1)
+        try:
+            return self._client.open_cursor(name, self._name, start, subscription_properties=self._mark)
+        except ConsumerBusyError as error:
+            raise ConsumerBusyError(
+                f'another query holds {name} under the name "{self._name}"',
+                hint='give each query on the subscription a name: .option("consumerName", "first")',
+            ) from error
+
+    def move(self) -> None:
+        """Move the holds to the mark-delete positions, so that acknowledged entries may be deleted."""
+        moved = [self._cursors[key].start_ack(at) for key, at in self._mark_deletes().items() if key in self._cursors]
+        for confirmed in moved:
+            confirmed.result()
+
+    def close(self) -> None:
+        """Leave them on the broker."""
+        for cursor in self._cursors.values():
+            cursor.close()
+        self._cursors.clear()
 
 
 def open_queue(options: ReadOptions, queue: QueueOptions, client: Client) -> QueueDriver:

@@ -9,7 +9,7 @@
 
 ``queue`` is the version of this form. ``n`` counts batches of the query, so that no offset equals its predecessor, and
 ``m`` is how many messages the batch has, for people who read the offset. ``topics`` has the entries of each partition
-by ledger, in the words of ``id_texts``. ``part`` has entries of which others had acknowledged some messages: those
+by ledger, in the words of ``entry_ids``. ``part`` has entries of which others had acknowledged some messages: those
 left, in hex, bit i for batch index i. ``again`` has entries that were given out before, by how often. Both change from
 delivery to delivery, so a replay can only give the same rows if they are noted. ``published`` is the publish time, in
 milliseconds, of the last entry of each partition: a broker that was restored from an older copy gives its id to another
@@ -28,8 +28,7 @@ from broker_core.base.errors import UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position, positions_of
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.queue.id_texts import Entries, entries_of_text, entries_to_text
-from pulsarish_spark.queue.runs import EntryRun, Some, ids_of
+from pulsarish_spark.queue.entry_ids import Entries, EntryOrRun, EntryRun, entries_of_text, entries_to_text, ids_of
 
 FORM: Final = 1
 
@@ -77,7 +76,7 @@ class PartitionBatch:
         ]
 
     @classmethod
-    def of(cls, given: Collection[Some]) -> PartitionBatch:
+    def of(cls, given: Collection[EntryOrRun]) -> PartitionBatch:
         """Make it of ``given``, which are in any order, each once."""
         single = [each for each in given if not isinstance(each, EntryRun)]
         counts = {each.redelivery_count for each in single} - {0}
@@ -194,7 +193,7 @@ class QueueBacklog:
         return cls(_by_partition(document["behind"]))
 
 
-def id_texts(given: Iterable[Some]) -> dict[int, str]:
+def id_texts(given: Iterable[EntryOrRun]) -> dict[int, str]:
     """Entries in any order, as texts by ledger."""
     return {ledger: entries_to_text(entries) for ledger, entries in ids_of(given).items()}
 

@@ -21,9 +21,8 @@ from broker_core.base.clock import Clock
 from broker_core.base.positions import Position
 from broker_core.client import Given, GivenEntry
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.queue.id_texts import Entries, entries_of_text
+from pulsarish_spark.queue.entry_ids import Entries, EntryOrRun, EntryRun, apart, entries_of_text, folded, ids_of
 from pulsarish_spark.queue.queue_offset import QueueOffset
-from pulsarish_spark.queue.runs import EntryRun, Some, apart, folded, ids_of
 
 TURNS: Final = 4
 """A batch goes so often around all lines: what is taken at a time is small beside the batch, and large beside the cost
@@ -32,7 +31,7 @@ of going around."""
 KEPT_S: Final = 300.0
 """A minute to the disk, another one until another broker has taken over, and a reserve beside that."""
 
-Unit: TypeAlias = tuple[Some, ...]
+Unit: TypeAlias = tuple[EntryOrRun, ...]
 """What a batch has whole or not at all: an entry, or the chunks of a message, the last one at the end. Or a run, which
 may be cut."""
 
@@ -59,9 +58,9 @@ class Choice:
     def messages(self) -> int:
         return sum(unit[-1].messages for _, unit in self.units)
 
-    def entries(self) -> dict[TopicPartition, list[Some]]:
+    def entries(self) -> dict[TopicPartition, list[EntryOrRun]]:
         """All entries by partition."""
-        found: dict[TopicPartition, list[Some]] = {}
+        found: dict[TopicPartition, list[EntryOrRun]] = {}
         for source, unit in self.units:
             found.setdefault(source.key, []).extend(unit)
         return found
@@ -314,7 +313,7 @@ def _has_repeats(taken: Iterable[tuple[Source, Unit]]) -> bool:
 
 
 def _ids_of_sources(units: Iterable[tuple[Source, Unit]]) -> dict[Source, dict[int, Entries]]:
-    found: dict[Source, list[Some]] = {}
+    found: dict[Source, list[EntryOrRun]] = {}
     for source, unit in units:
         found.setdefault(source, []).extend(unit)
     return {source: ids_of(some) for source, some in found.items()}

@@ -31,7 +31,7 @@ from pulsarish_spark.queue.queue_offset import QueueOffset
 from pulsarish_spark.replaying.checkpoint import NotedBatch, noted_batch
 from pulsarish_spark.replaying.export_file import local_path, write_export
 from pulsarish_spark.tasks.planning import EntryRange
-from pulsarish_spark.tasks.task import RangeReading, Reading
+from pulsarish_spark.tasks.task import PartitionReading, RangeReading
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.layout import names_there
 
@@ -151,7 +151,7 @@ def _rows(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossP
         yield from reading.rows(client, options.columns_of(reading.topic), policy)
 
 
-def _entries(client: Client, end: QueueOffset, policy: LossPolicy) -> Iterator[Reading]:
+def _entries(client: Client, end: QueueOffset, policy: LossPolicy) -> Iterator[PartitionReading]:
     """What a batch has of a shared subscription."""
     names = names_there(end.partitions, client)
     for key in sorted(end.partitions.keys() - names.keys()):
@@ -163,7 +163,7 @@ def _only(selection: Selection, end: QueueOffset) -> QueueOffset:
     return replace(end, partitions={key: part for key, part in end.partitions.items() if selection.wants(key)})
 
 
-def _ranges(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[Reading]:
+def _ranges(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[PartitionReading]:
     """What lies between two offsets. A partition of which no start was noted, or which had no message yet, is read
     whole."""
     end = SourceOffset.from_json(noted.end)

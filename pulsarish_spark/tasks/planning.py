@@ -20,7 +20,7 @@ from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.viewing.broker_view import BrokerView, WantedIndex
 from pulsarish_spark.viewing.counting import NamedRange
-from pulsarish_spark.viewing.entry_profile import Profile
+from pulsarish_spark.viewing.entry_profile import EntryProfile
 
 T = TypeVar("T")
 
@@ -155,7 +155,7 @@ def plan_tasks(view: BrokerView, ranges: Sequence[EntryRange], wanted: TaskOptio
     return wanted.tasks(sized, [piece for some in pieces for piece in some])
 
 
-def _cut(view: BrokerView, whole: EntryRange, pieces: int, profile: Profile | None) -> list[EntryRange]:
+def _cut(view: BrokerView, whole: EntryRange, pieces: int, profile: EntryProfile | None) -> list[EntryRange]:
     """Cut a range into about so many pieces; ``profile`` None: by its indexes."""
     if whole.end is None:
         return [whole]

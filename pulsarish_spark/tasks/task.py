@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from broker_core.client import Client
 
 
-class Reading(Protocol):
+class PartitionReading(Protocol):
     """Messages of one partition that a task reads. It travels to an executor, so it holds no connection."""
 
     @property
@@ -62,7 +62,7 @@ class RangeReading:
 class ReadTask:
     """What one task reads, one reading after the other, and how. ``columns``: of each topic."""
 
-    readings: tuple[Reading, ...]
+    readings: tuple[PartitionReading, ...]
     address: Address
     columns: Mapping[str, TopicColumns]
     policy: LossPolicy
@@ -79,7 +79,7 @@ def task_options(options: ReadOptions) -> TaskOptions:
     )
 
 
-def reading_tasks(planned: Iterable[Sequence[Reading]], options: ReadOptions) -> list[ReadTask]:
+def reading_tasks(planned: Iterable[Sequence[PartitionReading]], options: ReadOptions) -> list[ReadTask]:
     """The tasks for what was planned, one for each sequence of readings."""
     policy = LossPolicy.of(options)
     address = options.address.for_executors()

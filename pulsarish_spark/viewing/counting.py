@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from broker_core.base.positions import POSITION_LATEST, Position
 from broker_core.client import Client, Counted, Span
-from pulsarish_spark.viewing.entry_profile import Profile, Stretch, part_bounds
+from pulsarish_spark.viewing.entry_profile import EntryProfile, Stretch, part_bounds
 
 COUNT_BYTES_MAX: Final = 64 * 1024 * 1024
 COUNT_ENTRIES_MAX: Final = 20_000
@@ -46,7 +46,7 @@ class NamedRange(NamedTuple):
     start: Position
     end: Position
 
-    def behind(self, profile: Profile) -> NamedRange:
+    def behind(self, profile: EntryProfile) -> NamedRange:
         """What is left of it behind its first entries."""
         if not profile.stretches:
             return self
@@ -67,7 +67,7 @@ class EntryCounts:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._closed: dict[tuple[str, int], _ClosedLedger] = {}
-        self._known: dict[NamedRange, Profile] = {}
+        self._known: dict[NamedRange, EntryProfile] = {}
         self._per_entry: dict[tuple[str, Unit], float] = {}
 
     def forget(self, name: str) -> None:
@@ -77,7 +77,7 @@ class EntryCounts:
 
     # -- entries
 
-    def entries(self, range_: NamedRange) -> Profile:
+    def entries(self, range_: NamedRange) -> EntryProfile:
         """All entries of a range, as if each had one message."""
         return self._entries(range_)[0]
 
@@ -86,7 +86,7 @@ class EntryCounts:
         found, at = self._entries(range_)
         return found.entries if at <= range_.end else None
 
-    def _entries(self, range_: NamedRange) -> tuple[Profile, Position]:
+    def _entries(self, range_: NamedRange) -> tuple[EntryProfile, Position]:
         """And how far they were followed: to the ledger of the end, or beyond, where that is gone."""
         found: list[Stretch] = []
         at = range_.start
@@ -97,7 +97,7 @@ class EntryCounts:
             at = ledger.behind
         if at < range_.end:
             found.append(Stretch(at, range_.end.entry - at.entry))
-        return Profile(tuple(found)), at
+        return EntryProfile(tuple(found)), at
 
     def _closed_ledger(self, name: str, ledger: int) -> _ClosedLedger:
         known = self._closed.get((name, ledger))
@@ -119,7 +119,7 @@ class EntryCounts:
             self._learn(range_.name, counted)
         return [self._per_entry.get((range_.name, unit), 1.0) for range_ in ranges]
 
-    def count(self, ranges: Sequence[tuple[NamedRange, int]], unit: Unit = "messages") -> list[Profile]:
+    def count(self, ranges: Sequence[tuple[NamedRange, int]], unit: Unit = "messages") -> list[EntryProfile]:
         """The first entries of each range, up to the one that reaches so much, or the budget."""
         entries_max, bytes_max = (
             max(budget // max(len(ranges), 1), 1) for budget in (COUNT_ENTRIES_MAX, COUNT_BYTES_MAX)
@@ -133,9 +133,9 @@ class EntryCounts:
         found = self._client.count_entries(spans)
         for (range_, _), counted in zip(ranges, found, strict=True):
             self._learn(range_.name, counted)
-        return [Profile.counted(counted.positions, _sums(counted, unit)) for counted in found]
+        return [EntryProfile.counted(counted.positions, _sums(counted, unit)) for counted in found]
 
-    def fitting(self, range_: NamedRange, largest: float, room: int, unit: Unit = "messages") -> Profile:
+    def fitting(self, range_: NamedRange, largest: float, room: int, unit: Unit = "messages") -> EntryProfile:
         """The first entries of a range that have no more than ``room`` if none has more than ``largest``, or than the
         largest of a sample."""
         entries = self.entries(range_)
@@ -147,20 +147,22 @@ class EntryCounts:
         fitting = fitting.first_entries(min(fitting.entries, int(room / max(seen))))
         return fitting.sampled([sum(seen) / len(seen)])
 
-    def profiles(self, ranges: Sequence[NamedRange], *, exact: bool) -> list[Profile]:
+    def profiles(self, ranges: Sequence[NamedRange], *, exact: bool) -> list[EntryProfile]:
         """Where the messages of whole ranges lie. ``exact``: by counting as far as the budget goes, else by samples."""
         unknown = [range_ for range_ in ranges if range_ not in self._known]
-        counted = self.count([(range_, _MESSAGES_MAX) for range_ in unknown]) if exact else [Profile(())] * len(unknown)
+        counted = (
+            self.count([(range_, _MESSAGES_MAX) for range_ in unknown]) if exact else [EntryProfile(())] * len(unknown)
+        )
         rests = [range_.behind(profile) for range_, profile in zip(unknown, counted, strict=True)]
         sampled = self._sampled(rests)
         found = {range_: first + rest for range_, first, rest in zip(unknown, counted, sampled, strict=True)}
         return [self._known.get(range_) or found[range_] for range_ in ranges]
 
-    def keep(self, known: Mapping[NamedRange, Profile]) -> None:
+    def keep(self, known: Mapping[NamedRange, EntryProfile]) -> None:
         """Remember what was counted of the next batch, and of nothing else: its tasks are planned next."""
         self._known = dict(known)
 
-    def _sampled(self, ranges: Sequence[NamedRange]) -> list[Profile]:
+    def _sampled(self, ranges: Sequence[NamedRange]) -> list[EntryProfile]:
         entries = [self.entries(range_) for range_ in ranges]
         places = max(min(SAMPLES, SAMPLES_MAX // max(len(ranges), 1)), 1)
         spans = [_sample_spans(range_, profile, places) for range_, profile in zip(ranges, entries, strict=True)]
@@ -179,7 +181,7 @@ class EntryCounts:
             self._per_entry[name, "bytes"] = _average(counted, "bytes")
 
 
-def _sample_spans(range_: NamedRange, entries: Profile, count: int) -> list[Span]:
+def _sample_spans(range_: NamedRange, entries: EntryProfile, count: int) -> list[Span]:
     """Places in a range, spread evenly; none in a short one."""
     if entries.entries < SHORT_ENTRIES:
         return []

@@ -24,13 +24,13 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class EntryProfile:
     """The stretches of a range, in order."""
 
     stretches: tuple[Stretch, ...]
 
     @classmethod
-    def counted(cls, positions: Sequence[Position], sums: Sequence[int]) -> Profile:
+    def counted(cls, positions: Sequence[Position], sums: Sequence[int]) -> EntryProfile:
         """The profile of entries that were counted; ``sums`` as in ``Counted``. Equal neighbours are one stretch."""
         found: list[Stretch] = []
         before = 0
@@ -56,8 +56,8 @@ class Profile:
         """How many messages an entry has at most, on average of its stretch."""
         return max((each.per_entry for each in self.stretches), default=1.0)
 
-    def __add__(self, other: Profile) -> Profile:
-        return Profile(self.stretches + other.stretches)
+    def __add__(self, other: EntryProfile) -> EntryProfile:
+        return EntryProfile(self.stretches + other.stretches)
 
     def entry(self, number: int) -> Position:
         """The position of the entry with this number, counted from 0; there must be one."""
@@ -67,11 +67,11 @@ class Profile:
             number -= each.entries
         raise IndexError(number)
 
-    def first_entries(self, count: int) -> Profile:
+    def first_entries(self, count: int) -> EntryProfile:
         """The first so many entries."""
-        return Profile(tuple(_split(self.stretches, [0, count])[0])) if count else Profile(())
+        return EntryProfile(tuple(_split(self.stretches, [0, count])[0])) if count else EntryProfile(())
 
-    def within(self, messages: int) -> Profile:
+    def within(self, messages: int) -> EntryProfile:
         """The first entries that have no more than so many messages together; one entry in any case."""
         found: list[Stretch] = []
         left = float(messages)
@@ -82,14 +82,14 @@ class Profile:
             if fitting < each.entries:
                 break
             left -= fitting * each.per_entry
-        return Profile(tuple(found)) if found else self.first_entries(1)
+        return EntryProfile(tuple(found)) if found else self.first_entries(1)
 
-    def sampled(self, per_entry: Sequence[float]) -> Profile:
+    def sampled(self, per_entry: Sequence[float]) -> EntryProfile:
         """The profile of these entries by samples: one part for each sample, all of about equal length, with the size
         that was sampled."""
         bounds = part_bounds(self.entries, len(per_entry))
         parts = _split(self.stretches, bounds)
-        return Profile(
+        return EntryProfile(
             tuple(each._replace(per_entry=size) for part, size in zip(parts, per_entry, strict=True) for each in part)
         )
 

@@ -15,8 +15,8 @@ from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from pulsarish_spark.losses.loss import DataLossError, LossPolicy
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.tasks.continuity import Continuity
 from pulsarish_spark.tasks.planning import EntryRange
+from pulsarish_spark.tasks.range_reader import Continuity
 
 KEY = TopicPartition("persistent://public/default/t", 1)
 

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.positions import Position
-from pulsarish_spark.viewing.entry_profile import Profile, Stretch
+from pulsarish_spark.viewing.entry_profile import EntryProfile, Stretch
 
 LEDGERS = st.lists(st.lists(st.sampled_from([1, 1, 1, 7, 1000]), min_size=1, max_size=30), min_size=1, max_size=4)
 
 
-def counted(ledgers: list[list[int]]) -> tuple[Profile, list[Position], list[int]]:
+def counted(ledgers: list[list[int]]) -> tuple[EntryProfile, list[Position], list[int]]:
     """A profile of ledgers with entries of these sizes, and what it was made of."""
     positions = [Position(ledger, entry) for ledger, sizes in enumerate(ledgers) for entry in range(len(sizes))]
     sizes = [size for each in ledgers for size in each]
-    return Profile.counted(positions, list(accumulate(sizes))), positions, sizes
+    return EntryProfile.counted(positions, list(accumulate(sizes))), positions, sizes
 
 
 @given(LEDGERS)
@@ -51,12 +51,12 @@ def test_pieces_are_nearly_equal(ledgers: list[list[int]], pieces: int) -> None:
 
 def test_samples_are_spread_over_ledgers() -> None:
     """Each part of the entries has the size of its sample; ledgers are not mixed."""
-    profile = Profile((Stretch(Position(1, 5), 6), Stretch(Position(2, 0), 2))).sampled([1.0, 10.0])
+    profile = EntryProfile((Stretch(Position(1, 5), 6), Stretch(Position(2, 0), 2))).sampled([1.0, 10.0])
     assert profile.stretches == (
         Stretch(Position(1, 5), 4, 1.0),
         Stretch(Position(1, 9), 2, 10.0),
         Stretch(Position(2, 0), 2, 10.0),
     )
     assert profile.messages == 44
-    assert Profile(()).sampled([3.0]) == Profile(())
-    assert Profile(()).cuts(4) == []
+    assert EntryProfile(()).sampled([3.0]) == EntryProfile(())
+    assert EntryProfile(()).cuts(4) == []

@@ -17,7 +17,7 @@ from broker_core.base.errors import ConfigError
 from broker_core.client import Client
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import Loss, lost_before, lost_gap, lost_subscription
-from pulsarish_spark.losses.quarantine import Quarantine
+from pulsarish_spark.losses.quarantine import QuarantineFolder
 from pulsarish_spark.places.topics import TopicPartition
 from tests.spark.batches import batch_reader
 from tests.spark.brokers import Broker, numbers
@@ -133,7 +133,7 @@ def test_entries_of_a_shared_subscription_are_named_with_query_and_batch(
 
 def test_one_loss_has_one_file_and_more_knowledge_replaces_it(tmp_path: Path) -> None:
     """What comes behind the gap is known later; another place is another loss."""
-    quarantine = Quarantine(str(tmp_path))
+    quarantine = QuarantineFolder(str(tmp_path))
     path = quarantine.write(lost_before(KEY, "5:2@10", None, "it is gone", 3), "s")
     at_first = path.read_text()
     assert quarantine.write(lost_before(KEY, "5:2@10", None, "it is gone", 3), "s") == path
@@ -154,7 +154,7 @@ def test_one_loss_has_one_file_and_more_knowledge_replaces_it(tmp_path: Path) ->
 
 def test_a_file_that_somebody_has_broken_is_written_anew(tmp_path: Path) -> None:
     """It is no reason to stop, and what is missing is told."""
-    quarantine = Quarantine(str(tmp_path))
+    quarantine = QuarantineFolder(str(tmp_path))
     loss = lost_gap("persistent://public/default/t-partition-3", "5:2:3:1", "5:8:3:2", -1)
     path = quarantine.write(loss, "s")
     path.write_text("{")
@@ -169,7 +169,7 @@ def test_losses_without_ids_are_told_each_time(tmp_path: Path, monkeypatch: pyte
     """A subscription that is deleted twice is lost twice."""
     from broker_core.base.clock import SystemClock
 
-    quarantine = Quarantine(str(tmp_path))
+    quarantine = QuarantineFolder(str(tmp_path))
     for now_ms in (1, 2):
         monkeypatch.setattr(SystemClock, "now_ms", lambda _self, now_ms=now_ms: now_ms)
         quarantine.write(lost_subscription(KEY, "s"), "s")
@@ -180,7 +180,7 @@ def test_losses_without_ids_are_told_each_time(tmp_path: Path, monkeypatch: pyte
 def test_what_cannot_be_written_down_is_an_error(tmp_path: Path, act: Any) -> None:
     """At the start on the driver, and in a task, which must not go on without a trace."""
     (tmp_path / "file").touch()
-    policy = LossPolicy(fail=False, quarantine=Quarantine(str(tmp_path / "file")))
+    policy = LossPolicy(fail=False, quarantine=QuarantineFolder(str(tmp_path / "file")))
     with pytest.raises(ConfigError, match=r"quarantineDirectory .*file cannot be written to here: .*; give a folder"):
         act(policy)
 

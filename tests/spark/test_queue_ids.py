@@ -14,7 +14,7 @@ from broker_core.base.errors import UsageError
 from broker_core.client import GivenEntry
 from pulsarish_spark.places.offsets import SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.queue.id_texts import entries_of_text, entries_to_text
+from pulsarish_spark.queue.entry_ids import entries_of_text, entries_to_text
 from pulsarish_spark.queue.queue_offset import PartitionBatch, QueueOffset
 
 SETS = st.one_of(

@@ -21,11 +21,10 @@ from broker_core.client import Given, GivenEntry
 from broker_core.testing.virtual_timers import VirtualTimers
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.queue.hold_cursors import HoldCursors
+from pulsarish_spark.queue.entry_ids import Entries
 from pulsarish_spark.queue.id_reader import IdReading
-from pulsarish_spark.queue.id_texts import Entries
 from pulsarish_spark.queue.intake import Consumers
-from pulsarish_spark.queue.queue_driver import QueueDriver
+from pulsarish_spark.queue.queue_driver import HoldCursors, QueueDriver
 from pulsarish_spark.queue.queue_offset import QueueOffset
 from pulsarish_spark.queue.received_backlog import Dropped, ReceivedBacklog, Source
 

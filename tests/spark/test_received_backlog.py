@@ -7,9 +7,9 @@ from broker_core.client import Given, GivenEntry
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.entry_peek import ChunkPlace
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.queue.entry_ids import EntryRun, apart
 from pulsarish_spark.queue.queue_offset import PartitionBatch, QueueOffset
 from pulsarish_spark.queue.received_backlog import KEPT_S, Acknowledged, Choice, Dropped, ReceivedBacklog, Source
-from pulsarish_spark.queue.runs import EntryRun, apart
 
 KEY = TopicPartition("persistent://a/b/c", 0)
 FIRST, SECOND = Source(KEY, 0), Source(KEY, 1)

@@ -12,7 +12,7 @@ import pytest
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark.losses.lost import lost_gap
-from pulsarish_spark.losses.quarantine import Quarantine
+from pulsarish_spark.losses.quarantine import QuarantineFolder
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.replaying.export_file import write_export
 from pulsarish_spark.whole_file import whole_file
@@ -28,7 +28,7 @@ def export(folder: Path) -> None:
 
 def quarantine(folder: Path) -> None:
     """A loss."""
-    Quarantine(str(folder)).write(lost_gap(KEY, "5:2@10", "5:8@16", 6), "s")
+    QuarantineFolder(str(folder)).write(lost_gap(KEY, "5:2@10", "5:8@16", 6), "s")
 
 
 @pytest.mark.parametrize("write", [export, quarantine])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets of entry ids of one ledger as short texts, and back: one text for one set, because Spark compares texts. Pure.
+"""Entries in a row as one value, and sets of entry ids of one ledger as short texts. Pure.
 
-A set is a sorted ``int64`` array without repeats. Up to ``RUNS_MAX`` runs are written ``0-99,120``. More are the first
-entry, a letter, and base64url without padding of either ``r``, the lengths of runs and gaps by turns as varints, or
-``b``, a bitmap from the first entry on, lowest bit first: the shorter one, ``b`` if both are as long. Nothing is
-compressed, for the output of compressors is not the same everywhere.
+Spark compares texts, so one set has one text. A set is a sorted ``int64`` array without repeats. Up to ``RUNS_MAX``
+runs are written ``0-99,120``. More are the first entry, a letter, and base64url without padding of either ``r``, the
+lengths of runs and gaps by turns as varints, or ``b``, a bitmap from the first entry on, lowest bit first: the shorter
+one, ``b`` if both are as long. Nothing is compressed, for the output of compressors is not the same everywhere.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from broker_core.client import GivenEntry
 
 Entries: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -134,3 +137,83 @@ def _expanded(starts: Entries, lengths: Entries, text: str) -> Entries:
 def _check_size(entries: int, text: str) -> None:
     if entries > 8 * ENTRIES_MAX:
         raise ValueError(f'"{text[:60]}" stands for {entries} entries, more than a batch can have')
+
+
+# -- entries in a row
+
+
+class EntryRun(NamedTuple):
+    """The entries from ``first`` to before ``end`` of one ledger, given for the first time, each one whole message.
+
+    Where producers do not batch, nearly all entries are like that. To treat each of them by itself, between the
+    broker's word and the noted offset, would take more time than to receive them.
+    """
+
+    ledger: int
+    first: int
+    end: int
+
+    @property
+    def messages(self) -> int:
+        return self.end - self.first
+
+    def apart(self) -> list[GivenEntry]:
+        """Its entries."""
+        return [GivenEntry(self.ledger, entry, 1) for entry in range(self.first, self.end)]
+
+    def cut(self, messages: int) -> tuple[EntryRun, EntryRun]:
+        """The first so many entries, and the others."""
+        at = self.first + messages
+        return EntryRun(self.ledger, self.first, at), EntryRun(self.ledger, at, self.end)
+
+
+EntryOrRun: TypeAlias = GivenEntry | EntryRun
+"""One entry or several."""
+
+_USUAL: Final = GivenEntry(0, 0, 1)[2:]
+"""All that is known of an entry of a run but its place."""
+
+
+def folded(given: Iterable[GivenEntry]) -> Iterator[EntryOrRun]:
+    """``given`` in its order, with runs in the place of what is in a row."""
+    ledger, first, end = -1, 0, 0
+    for entry in given:
+        if entry[2:] != _USUAL:
+            if end > first:
+                yield EntryRun(ledger, first, end)
+                first = end = 0
+            yield entry
+        elif entry[1] == end and entry[0] == ledger:
+            end += 1
+        else:
+            if end > first:
+                yield EntryRun(ledger, first, end)
+            ledger, first = entry[:2]
+            end = first + 1
+    if end > first:
+        yield EntryRun(ledger, first, end)
+
+
+def apart(some: Iterable[EntryOrRun]) -> Iterator[GivenEntry]:
+    """All entries, one by one."""
+    for each in some:
+        if isinstance(each, EntryRun):
+            yield from each.apart()
+        else:
+            yield each
+
+
+def ids_of(some: Iterable[EntryOrRun]) -> dict[int, Entries]:
+    """The ids of ``some`` by ledger, sorted and each once."""
+    bounds: dict[int, list[tuple[int, int]]] = {}
+    for each in some:
+        bound = (each.first, each.end) if isinstance(each, EntryRun) else (each.entry, each.entry + 1)
+        bounds.setdefault(each.ledger, []).append(bound)
+    return {ledger: np.unique(_within(np.array(found, np.int64))) for ledger, found in bounds.items()}
+
+
+def _within(bounds: Entries) -> Entries:
+    """All numbers from the first to before the second of each row."""
+    firsts, lengths = bounds[:, 0], bounds[:, 1] - bounds[:, 0]
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(firsts - before, lengths) + np.arange(int(lengths.sum()))
