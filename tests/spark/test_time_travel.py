@@ -110,9 +110,9 @@ def test_windows_that_follow_each_other_have_each_row_once_whatever_clocks_say(
             patched.setattr(SystemClock, "now_ms", lambda clock, ahead=number % 2 * HOUR_MS: real(clock) + ahead)
             cell.send_one_by_one(topic, [str(number)])
     bounds = [SystemClock().now_ms() + hours * HOUR_MS // 2 for hours in (-1, 0, 1, 3)]
-    windows = zip([None, *bounds], [*bounds, None], strict=True)
-    found = [
-        read_values(cell, topic, **{word: at for word, at in ends if at is not None})
-        for ends in ((("startingTimestamp", start), ("endingTimestamp", end)) for start, end in windows)
-    ]
-    assert [value for values in found for value in values] == [*range(24)]
+    found: list[int] = []
+    for start, end in zip([None, *bounds], [*bounds, None], strict=True):
+        window: dict[str, str | int] = {} if start is None else {"startingTimestamp": start}
+        window |= {} if end is None else {"endingTimestamp": end}
+        found += read_values(cell, topic, startingOffsetsByTimestampStrategy="latest", **window)
+    assert found == [*range(24)]
