@@ -15,7 +15,8 @@ RUN = JAVA_HOME="$$(cat .venv/.java-home)" PATH="$$PWD/.venv/bin:$$PATH"
 PYTEST = $(RUN) .venv/bin/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
 ##@ On a fresh machine
-demo: setup  ## run the flights job end to end: Spark, our broker, a chart (DEMO_ARGS=--chaos kills both half-way)
+demo:  ## run the flights job end to end: Spark, our broker, a chart (DEMO_ARGS=--chaos kills both half-way)
+	@scripts/setup.sh demo
 	@$(RUN) .venv/bin/python examples/flights_etl.py $(DEMO_ARGS)
 
 test: lint  ## lint, types, and every test that needs no Apache Pulsar (TEST_ARGS="-k name" for some)

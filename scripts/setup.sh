@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes .venv ready: a virtual environment with this project and all it needs, a C compiler for its core, a Java for
-# Spark, an archive of Spark's classes.
+# Makes .venv ready: a virtual environment with this project, its compiled core, the packages of an extra of
+# pyproject.toml, and a Java for Spark. For tests also an archive of Spark's classes.
 # Safe to run at any time. It returns at once if nothing has changed since it last succeeded, and starts over where it
 # was interrupted. It knows no package registry by name: pip's own configuration decides where packages come from.
+#
+#   scripts/setup.sh [EXTRA]   what to install: demo, or dev, which has everything (default: dev)
 #
 #   PYTHON=...      the interpreter to use       (default: python3, else python3.13 ... python3.11)
 #   JAVA_HOME=...   the Java to use, 17 or newer (default: java on the PATH, the usual folders, then apt)
@@ -12,12 +14,16 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly STAMP=.venv/.ready
+readonly EXTRA=${1:-dev}
+readonly STAMP=.venv/.ready   # ends with the extra that is installed
 readonly CORE_STAMP=.venv/.core
+readonly CORE_LOG=.venv/.core.log
 readonly JAVA_NOTE=.venv/.java-home
 readonly JAVA_MIN=17
 
 say() { printf '%s\n' "$@" >&2; }
+
+step() { say "setup ($((SECONDS)) s): $1"; }
 
 die() { # what, why and what to do: one line each
     printf 'error: %s\n' "$1" >&2
@@ -33,7 +39,10 @@ fingerprint() { { pwd; printf '%s\n' "${PYTHON:-}" "${JAVA_HOME:-}"; cat pyproje
 core_fingerprint() { cat setup.py broker_core/wire/core/*.p* | cksum; }
 
 up_to_date() {
-    [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$(fingerprint)" ] && [ -x .venv/bin/python ] && java_works "$(cat "$JAVA_NOTE")"
+    local now
+    now=$(fingerprint)
+    [ -f "$STAMP" ] && [ -x .venv/bin/python ] || return 1
+    case $(cat "$STAMP") in "$now $EXTRA" | "$now dev") java_works "$(cat "$JAVA_NOTE")" ;; *) return 1 ;; esac
 }
 
 # -- Python
@@ -62,7 +71,7 @@ make_venv() {
     [ -x .venv/bin/python ] && [ -x .venv/bin/pip ] && [ "$(cat .venv/.folder 2>/dev/null)" = "$PWD" ] && return
     local python
     python=$(find_python)
-    say "setup: virtual environment .venv with $("$python" --version)"
+    step "virtual environment .venv with $("$python" --version)"
     rm -rf .venv
     if ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
         # Debian and its children ship the venv module apart from Python.
@@ -75,11 +84,32 @@ make_venv() {
     printf '%s\n' "$PWD" > .venv/.folder
 }
 
-install_packages() {
-    say "setup: packages (the first time this downloads some hundred megabytes; minutes, not seconds)"
-    .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --editable '.[dev]' \
+pip_install() { # with a bar for each download where somebody sees it; modules are compiled when they are imported
+    local -a how=(--no-input --disable-pip-version-check)
+    [ -t 2 ] || how+=(--quiet)
+    [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] || how+=(--no-compile)
+    .venv/bin/python -m pip install "${how[@]}" "$@" >&2 \
         || die "pip could not install the packages" "see its own words above" "check the network and pip's configuration, then run the command again"
-    core_fingerprint > "$CORE_STAMP"
+}
+
+install_packages() { # and compile the core meanwhile
+    local tools; compiling=""
+    tools=$(.venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
+    step "tools that build the core: $tools"
+    # shellcheck disable=SC2086 - words of their own
+    pip_install $tools
+    if ! core_is_compiled; then
+        .venv/bin/python setup.py -q build_ext --inplace >"$CORE_LOG" 2>&1 &
+        compiling=$!
+        trap 'kill "$compiling" 2>/dev/null || true' EXIT
+    fi
+    step "packages for $EXTRA, of which Spark is the largest (450 MB, the first time), while the core compiles"
+    PULSARISH_UNCOMPILED=1 pip_install --no-build-isolation --editable ".[$EXTRA]"
+    if [ -n "$compiling" ]; then
+        wait "$compiling" || { cat "$CORE_LOG" >&2; core_failed; }
+        trap - EXIT
+        core_fingerprint > "$CORE_STAMP"
+    fi
 }
 
 # -- the compiled core
@@ -101,10 +131,14 @@ find_compiler() {
         "install one (Debian, as root: apt-get install gcc libc6-dev $headers), then run make clean and the command again"
 }
 
-compile_core() { # after a change of its sources; the first time pip does it
-    [ -f "$CORE_STAMP" ] && [ "$(cat "$CORE_STAMP")" = "$(core_fingerprint)" ] && return
-    say "setup: compiling the core, which has changed"
-    .venv/bin/python setup.py -q build_ext --inplace >&2 || die "the core could not be compiled" "see the lines above"
+core_is_compiled() { [ -f "$CORE_STAMP" ] && [ "$(cat "$CORE_STAMP")" = "$(core_fingerprint)" ]; }
+
+core_failed() { die "the core could not be compiled" "see the lines above"; }
+
+compile_core() { # after a change of its sources
+    core_is_compiled && return
+    step "compiling the core, which has changed"
+    .venv/bin/python setup.py -q build_ext --inplace >&2 || core_failed
     core_fingerprint > "$CORE_STAMP"
 }
 
@@ -148,7 +182,7 @@ note_java() {
             "install one (Debian, as root: apt-get install default-jre-headless) or set JAVA_HOME, then run the command again"
     fi
     printf '%s\n' "$home" > "$JAVA_NOTE"
-    say "setup: Java at $home"
+    step "Java at $home"
 }
 
 apt_install() {
@@ -173,16 +207,17 @@ archive_spark_classes() { # only makes later Sparks start sooner, so that nothin
 
 main() {
     if ! up_to_date; then
-        local started=$SECONDS
         mkdir -p .venv && rm -f "$STAMP"
         make_venv
         find_compiler
         note_java
         install_packages
-        say "setup: archiving Spark's classes once (for later runs)"
-        archive_spark_classes
-        fingerprint > "$STAMP"
-        say "setup: done in $((SECONDS - started)) s"
+        if [ "$EXTRA" = dev ]; then
+            step "archiving Spark's classes once (for later runs)"
+            archive_spark_classes
+        fi
+        printf '%s %s\n' "$(fingerprint)" "$EXTRA" > "$STAMP"
+        step "done"
     fi
     compile_core
 }
