@@ -15,9 +15,13 @@ from broker_core.base.clock import Clock, Timers
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName, check_properties
 from broker_core.base.settings import Settings
-from broker_core.broker.directory.creation import CreationRules, check_partition_names, check_partitions
+from broker_core.broker.directory.creation import (
+    CreationRules,
+    PartitionGrowth,
+    check_partition_names,
+    check_partitions,
+)
 from broker_core.broker.directory.deletion import Deletion
-from broker_core.broker.directory.growth import PartitionGrowth
 from broker_core.broker.directory.namespaces import Namespaces
 from broker_core.broker.directory.topic_loader import Recover, TopicLoader, recover_when_opened
 from broker_core.broker.directory.topic_registry import TopicRegistry
@@ -30,7 +34,7 @@ from broker_core.broker.non_persistent import NonPersistentTopic, NonPersistentT
 from broker_core.broker.policies.policy_book import PolicyBook
 from broker_core.broker.policies.policy_values import Policies
 from broker_core.broker.topic import Surroundings, Topic
-from broker_core.broker.upkeep.rounds import Upkeep
+from broker_core.broker.upkeep import Upkeep
 from broker_core.storage.report import Damage
 from broker_core.storage.store import Store
 

@@ -11,8 +11,24 @@ from typing import NamedTuple, Protocol
 
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import Position
-from broker_core.broker.in_flight import InFlight
 from broker_core.storage.ledger import StoredEntry
+
+
+class InFlight:
+    """Entries that a connection has sent and that are not answered yet, of all of its producers together, and the bytes
+    of those that are to be stored. Entries of a producer that is gone count until they are stored, because they take
+    memory until then."""
+
+    __slots__ = ("entries", "size_bytes")
+
+    def __init__(self) -> None:
+        self.entries = 0
+        self.size_bytes = 0
+
+    def add(self, entries: int, size_bytes: int) -> None:
+        """So much more is unanswered; less, if it is negative."""
+        self.entries += entries
+        self.size_bytes += size_bytes
 
 
 class Delivery(NamedTuple):

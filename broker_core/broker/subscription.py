@@ -30,7 +30,7 @@ from broker_core.broker.cursors.expiry import Expiry
 from broker_core.broker.cursors.seeking import before_position, before_time
 from broker_core.broker.cursors.stored_messages import StoredMessages
 from broker_core.broker.delayed import TopicDelays
-from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher, NoConsumers
+from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher
 from broker_core.broker.dispatch.dispatchers import make_dispatcher
 from broker_core.broker.dispatch.log_reader import LogReader
 from broker_core.broker.dispatch.passes import Turn
@@ -101,7 +101,7 @@ class Subscription:
         self.properties = properties
         self.traffic = Traffic(host.clock)
         self.acks = Acknowledgement(host, name, cursor, journal, self._go_on)
-        self.dispatcher: Dispatcher = NoConsumers(cursor)
+        self.dispatcher = Dispatcher(cursor)
         self.reader = LogReader(
             host.log,
             f"{host.name}/{name}",
@@ -183,7 +183,7 @@ class Subscription:
             self.dispatcher.remove(leavers)
         else:
             self.dispatcher.close()
-            self.dispatcher = NoConsumers(self.cursor)
+            self.dispatcher = Dispatcher(self.cursor)
             self.last_active_ms = self._host.clock.now_ms()
             self._host.subscription_unused(self)
 
@@ -193,7 +193,7 @@ class Subscription:
         if not consumers:
             return
         self.dispatcher.close()
-        self.dispatcher = NoConsumers(self.cursor)
+        self.dispatcher = Dispatcher(self.cursor)
         self.last_active_ms = self._host.clock.now_ms()
         for consumer in consumers:
             consumer.closed = True

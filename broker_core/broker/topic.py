@@ -26,7 +26,7 @@ from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer, OnDone
 from broker_core.broker.cursors.cursor import Cursor
-from broker_core.broker.cursors.ledger_holder import LedgerHolder
+from broker_core.broker.cursors.cursor_journal import LedgerHolder
 from broker_core.broker.cursors.seeking import before_position, before_time
 from broker_core.broker.cursors.stored_cursors import StoredCursor, StoredCursors
 from broker_core.broker.cursors.stored_messages import StoredMessages
@@ -44,8 +44,7 @@ from broker_core.broker.membership import (
     check_room_for_subscription,
 )
 from broker_core.broker.policies.policy_values import Quotas
-from broker_core.broker.publishing import deduplication_cursor
-from broker_core.broker.publishing.deduplication_cursor import DeduplicationCursor
+from broker_core.broker.publishing.deduplication import DeduplicationCursor, forget_sequence_ids
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.publishing.producers import Producers
 from broker_core.broker.rates import Traffic
@@ -218,7 +217,7 @@ class Topic:
             for producer in self.producers.all():
                 self.deduplication.ids.came(producer.name)
         else:
-            deduplication_cursor.forget(self.topic_id, self._store)
+            forget_sequence_ids(self.topic_id, self._store)
 
     # -- subscriptions
 

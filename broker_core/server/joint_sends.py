@@ -13,8 +13,7 @@ from typing import Final
 
 from broker_core.base.errors import RemoteProtocolError, ServerError, StorageError
 from broker_core.base.positions import Position
-from broker_core.broker.publishing.joint_run import append_jointly
-from broker_core.broker.publishing.producer import EntryLog, Producer
+from broker_core.broker.publishing.producer import EntryLog, Producer, append_jointly
 from broker_core.server.admission import is_usual
 from broker_core.server.producer_channel import ProducerChannel
 from broker_core.server.session import Session, SessionState

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import Position
 from broker_core.broker.broker import AnyTopic
-from broker_core.broker.in_flight import InFlight
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.requests import ProducerRequest
+from broker_core.broker.sinks import InFlight
 from broker_core.server.admission import admit_all
 from broker_core.server.link import NO_REQUEST, Link
 from broker_core.wire import commands

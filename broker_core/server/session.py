@@ -16,7 +16,7 @@ from broker_core.base.settings import Settings
 from broker_core.broker.broker import Broker
 from broker_core.broker.consumer import by_subscription, close_together
 from broker_core.broker.directory.topic_watches import TopicWatch
-from broker_core.broker.in_flight import InFlight
+from broker_core.broker.sinks import InFlight
 from broker_core.server.consumer_channel import ConsumerChannel
 from broker_core.server.gathered_acks import GatheredAcks
 from broker_core.server.input_budget import InputBudget

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker_core.base.hashing import murmur3_31
-from broker_core.broker.dispatch.failover import RingChoice, active_by_subscription_order, active_on_partition
+from broker_core.broker.dispatch.active_consumer import RingChoice, active_by_subscription_order, active_on_partition
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import pytest
 
 from broker_core.base.errors import NotAllowedError, PersistenceServerError, ServerError, StorageError
 from broker_core.base.positions import Position
-from broker_core.broker.in_flight import InFlight
-from broker_core.broker.publishing.joint_run import append_jointly
-from broker_core.broker.publishing.producer import Producer
+from broker_core.broker.publishing.producer import Producer, append_jointly
+from broker_core.broker.sinks import InFlight
 from broker_core.wire.heads import SendHead
 from tests.broker.world import Answers, World, body
 

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import ConsumerAssignError
 from broker_core.base.hashing import murmur3_31, murmur3_unsigned
-from broker_core.broker.dispatch.key_shared.auto_split import AutoSplitRanges
 from broker_core.broker.dispatch.key_shared.hash_ring import HashRing, RingForm
 from broker_core.broker.dispatch.key_shared.selector import SLOTS, HashRange, Selector, slot_of
-from broker_core.broker.dispatch.key_shared.sticky_ranges import StickyRanges
+from broker_core.broker.dispatch.key_shared.selectors import AutoSplitRanges, StickyRanges
 
 ORDER = b"Order-3459134"
 

@@ -51,7 +51,7 @@ class SharedMachine(SharingMachine):
         assert dispatcher is not None
         return (
             list(shared_room(dispatcher).replay),
-            dict(dispatcher.book.redeliveries._counts),
+            dict(dispatcher.book.redeliveries.items()),
             [list(client.consumer.pending) for client in self.clients],
         )
 

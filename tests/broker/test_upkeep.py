@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker.upkeep import rounds as upkeep
+from broker_core.broker import upkeep
 from tests.broker.world import World
 
 

@@ -29,7 +29,7 @@ from broker_core.broker import (
     SubscriptionType,
     Topic,
 )
-from broker_core.broker.in_flight import InFlight
+from broker_core.broker.sinks import InFlight
 from broker_core.storage import Store
 from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers

@@ -9,6 +9,8 @@ never further from the disk than two groups. Source: semantics 3.6.3 [R].
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker_core.base.clock import TimerHandle, Timers
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
@@ -16,6 +18,21 @@ from broker_core.broker.cursors.cursor import Cursor
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.cursor_state import CursorChange, MarkDelete, Reset
 from broker_core.storage.cursors import CursorStore
+
+
+class LedgerHolder(Protocol):
+    """A part of a topic that needs entries. It may need entries again that it has released, until ``when_released`` has
+    answered."""
+
+    @property
+    def released_through(self) -> Position:
+        """It needs no entry up to this position, the position included."""
+        ...
+
+    def when_released(self, on_durable: OnDurable) -> None:
+        """Call ``on_durable`` when ``released_through`` is durable, so that it holds after a crash as well; whatever
+        the durability, for the deletion that waits for it is synced."""
+        ...
 
 
 class CursorJournal:

@@ -1,20 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``BucketCursor``: how far one subscription has come in one immutable bucket.
+"""Immutable buckets of delayed entries: their keys, a cursor through one of them, and merging some of them.
 
-Buckets are shared by all subscriptions of a topic, so where each of them stands is kept apart. A cursor holds one
-segment, packed, and only while its time is near; of that a few messages are unpacked at a time. So what is in memory
-does not depend on what is in the bucket. Source: PIP-195; semantics 6.4.3.
+A *key* is a delayed entry as one integer whose order is (deliver-at time, ledger, entry): it compares and sorts several
+times faster than a tuple, and a heap of keys holds no other object. Layout, high to low: milliseconds, 40 bits of
+ledger, 32 bits of entry. Source: PIP-195; semantics 6.1.4, 6.4.3, 6.4.5.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from heapq import merge as merge_sorted
 from typing import Final
 
+from pyroaring import BitMap
+
+from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
-from broker_core.broker.delayed.keys import LEDGER_SHIFT, TIME_SHIFT, key_of, time_of
-from broker_core.storage.bucket_snapshot import BucketSnapshot, Index, Segment
+from broker_core.storage.bucket_snapshot import (
+    BucketSnapshot,
+    Contents,
+    Coverage,
+    DamagedBucketError,
+    Index,
+    Indexes,
+    Segment,
+)
+
+LEDGER_SHIFT: Final = 32
+TIME_SHIFT: Final = 72
+_LEDGER_MASK: Final = (1 << (TIME_SHIFT - LEDGER_SHIFT)) - 1
+_ENTRY_MASK: Final = (1 << LEDGER_SHIFT) - 1
+_POSITION_MASK: Final = (1 << TIME_SHIFT) - 1
+
+
+def key_of(deliver_at_ms: int, ledger: int, entry: int) -> int:
+    """``deliver_at_ms`` is not negative; neither are ledger and entry."""
+    return deliver_at_ms << TIME_SHIFT | ledger << LEDGER_SHIFT | entry
+
+
+def last_key_of_ms(ms: int) -> int:
+    """The greatest key of that time: every index up to and including ``ms`` is at or below it."""
+    return ms << TIME_SHIFT | _POSITION_MASK
+
+
+def time_of(key: int) -> int:
+    return key >> TIME_SHIFT
+
+
+def position_of(key: int) -> Position:
+    return Position(key >> LEDGER_SHIFT & _LEDGER_MASK, key & _ENTRY_MASK)
+
 
 UNPACKED_MAX: Final = 32
 
@@ -38,7 +75,10 @@ def index_of(key: int) -> Index:
 
 
 class BucketCursor:
-    """Gives the keys of one bucket in order. DamagedBucketError from anything that reads.
+    """The keys of one bucket in order, for one subscription. DamagedBucketError from anything that reads.
+
+    A cursor holds one segment, packed, and only while its time is near; of that a few messages are unpacked at a time.
+    So the memory does not depend on the size of the bucket.
 
     Attributes:
         bucket: What it reads.
@@ -143,3 +183,63 @@ def positions_through(bucket: BucketSnapshot, ledger: int, through: int) -> list
             entry for at, of, entry in zip(*rows, strict=True) if of == ledger and key_of(at, of, entry) <= through
         ]
     return found
+
+
+MERGED_AT_ONCE: Final = (4, 3, 2)
+"""So many neighbours become one; fewer where there are not enough."""
+
+
+def neighbours_to_merge(
+    buckets: Sequence[BucketSnapshot], mergeable: Callable[[BucketSnapshot], bool]
+) -> list[BucketSnapshot]:
+    """The adjacent buckets with the least in them; of equals those that are due first. Empty if there are none."""
+    for width in MERGED_AT_ONCE:
+        groups = [list(buckets[start : start + width]) for start in range(len(buckets) - width + 1)]
+        groups = [group for group in groups if all(map(mergeable, group))]
+        if groups:
+            return min(groups, key=_weight)
+    return []
+
+
+def _weight(group: list[BucketSnapshot]) -> tuple[int, int]:
+    return sum(bucket.total for bucket in group), min(map(_first_ms, group))
+
+
+def _first_ms(bucket: BucketSnapshot) -> int:
+    try:
+        return bucket.segment(0).first_ms
+    except DamagedBucketError:
+        return -1  # merging the bucket will report the damage
+
+
+def merge(buckets: Sequence[BucketSnapshot], after: int) -> Contents:
+    """Everything in ``buckets`` that is beyond ``after``, once. Some of it must be. DamagedBucketError."""
+    keys: list[int] = []
+    for key in merge_sorted(*(_keys(bucket, after) for bucket in buckets)):
+        if not keys or key != keys[-1]:
+            keys.append(key)
+    invariant(bool(keys), "buckets were merged that nobody needs")
+    rows = [index_of(key) for key in keys]
+    indexed: dict[int, BitMap] = {}
+    for row in rows:
+        indexed.setdefault(row.ledger, BitMap()).add(row.entry)
+    seen: dict[int, BitMap] = {}
+    for bucket in buckets:
+        for ledger, covered in bucket.coverage().items():
+            seen.setdefault(ledger, BitMap()).update(covered.seen)
+    return Contents(
+        Indexes([row.time_ms for row in rows], [row.ledger for row in rows], [row.entry for row in rows]),
+        {ledger: Coverage(indexed.get(ledger, BitMap()), seen[ledger]) for ledger in sorted(seen)},
+        index_of(max(after, *map(passed_key, buckets))),
+        [bucket.number for bucket in buckets],
+    )
+
+
+def _keys(bucket: BucketSnapshot, after: int) -> list[int]:
+    cursor = BucketCursor(bucket, after)
+    keys = []
+    while cursor.key is not None:
+        if not cursor.loaded:
+            cursor.load()
+        keys.append(cursor.pop())
+    return keys

@@ -29,11 +29,9 @@ from pyroaring import BitMap
 
 from broker_core.base.clock import Timers
 from broker_core.base.positions import Position
-from broker_core.broker.delayed.bucket import BucketCursor, left_after
+from broker_core.broker.delayed.bucket import BucketCursor, key_of, last_key_of_ms, left_after, position_of, time_of
 from broker_core.broker.delayed.index import DelayedIndex
-from broker_core.broker.delayed.keys import key_of, last_key_of_ms, position_of, time_of
 from broker_core.broker.delayed.tracker import Acknowledged, DelayedTracker, DueRule
-from broker_core.broker.delayed.unheld import UnheldParts
 from broker_core.storage.bucket_snapshot import BucketSnapshot, DamagedBucketError
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.entry_peek import deliver_at_ms, may_be_delayed
@@ -421,3 +419,31 @@ def _left_in(cursor: BucketCursor, counted_after: Position) -> int:
         return left_after(cursor, counted_after)
     except DamagedBucketError:
         return cursor.bucket.total - cursor.passed  # the cursor that comes to the damage reports it
+
+
+class UnheldParts:
+    """The parts of the log that one dispatcher has read while delays were switched off, in the order in which it read
+    them. Their entries were sent and neither indexed nor noted as seen, and other dispatchers may have indexed them, so
+    that nothing else tells. Invariant: at most the last part has no end yet."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Position, Position]] = []
+        self._begun: Position | None = None
+
+    def begin(self, at: Position) -> None:
+        """The entry ``at`` and those behind it are read while delays are off. Does nothing within such a part."""
+        if self._begun is None:
+            self._begun = at
+
+    def end(self, at: Position) -> None:
+        """Delays are on, and the dispatcher comes back to ``at``, what it could not send: only what lies before that
+        was sent."""
+        if self._begun is not None:
+            self._parts.append((self._begun, at))
+            self._begun = None
+
+    def has(self, position: Position) -> bool:
+        """Whether it was read and sent so, if it was read."""
+        if self._begun is not None and position >= self._begun:
+            return True
+        return any(first <= position < end for first, end in self._parts)

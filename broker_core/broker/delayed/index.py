@@ -29,9 +29,16 @@ from broker_core.base.clock import Timers
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker.delayed.bucket import index_of, last_key, passed_key, positions_through
-from broker_core.broker.delayed.keys import key_of, time_of
-from broker_core.broker.delayed.merging import merge, neighbours_to_merge
+from broker_core.broker.delayed.bucket import (
+    index_of,
+    key_of,
+    last_key,
+    merge,
+    neighbours_to_merge,
+    passed_key,
+    positions_through,
+    time_of,
+)
 from broker_core.broker.delayed.mutable_bucket import MutableBucket
 from broker_core.storage.bucket_snapshot import BucketSnapshot, Contents, DamagedBucketError, encode_bucket
 from broker_core.storage.buckets import BucketStore

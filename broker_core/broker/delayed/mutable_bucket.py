@@ -14,7 +14,7 @@ from operator import itemgetter
 from pyroaring import BitMap
 
 from broker_core.base.positions import Position
-from broker_core.broker.delayed.keys import key_of, time_of
+from broker_core.broker.delayed.bucket import key_of, time_of
 from broker_core.storage.bucket_snapshot import Coverage, Indexes
 
 

@@ -14,9 +14,8 @@ from broker_core.base.clock import Clock, Timers
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.settings import Settings
 from broker_core.broker.delayed.bucket_tracker import BucketTracker
-from broker_core.broker.delayed.in_memory import InMemoryTracker
 from broker_core.broker.delayed.index import BucketLimits, DelayedIndex, ReadsLog
-from broker_core.broker.delayed.tracker import Acknowledged, DelayedTracker, DueRule
+from broker_core.broker.delayed.tracker import Acknowledged, DelayedTracker, DueRule, InMemoryTracker
 from broker_core.storage.buckets import BucketStore
 from broker_core.wire.entry_peek import deliver_at_ms
 

@@ -13,8 +13,8 @@ from typing import Final
 from broker_core.base.errors import NotAllowedError, ServiceNotReadyError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.steps import drained
+from broker_core.broker.directory.creation import topic_not_found
 from broker_core.broker.directory.namespaces import Namespaces
-from broker_core.broker.directory.spelling import topic_not_found
 from broker_core.broker.directory.topic_registry import TopicRegistry, TopicsMode
 from broker_core.broker.non_persistent import NonPersistentTopics
 from broker_core.broker.policies.policy_book import PolicyBook

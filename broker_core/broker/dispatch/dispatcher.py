@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from broker_core.base.clock import Clock, Timers
 from broker_core.base.invariants import invariant
@@ -20,67 +20,16 @@ from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursors.acknowledgement import Acknowledgement
 from broker_core.broker.cursors.cursor import Cursor
-from broker_core.broker.dispatch.key_shared.key_stats import KeyStats
+from broker_core.broker.delayed.tracker import DelayedTracker
+from broker_core.broker.dispatch.key_shared.draining import KeyStats
 from broker_core.broker.dispatch.log_reader import LogReader
 from broker_core.broker.dispatch.passes import Turn
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import KeySharedPolicy
-from broker_core.storage.ledger import StoredEntry
 
 NO_TYPE: Final = "None"
 """The type of a subscription without consumers (semantics 2.1.1)."""
-
-
-class DelayedEntries(Protocol):
-    """Holds entries back that are not due, for a dispatcher of Shared or Key_Shared (semantics 6.2).
-
-    Made when the dispatcher is, closed with it. What it gives may be acknowledged or sent already if it was known from
-    before a restart, which the dispatcher checks.
-    """
-
-    @property
-    def paused(self) -> bool:
-        """Nothing new may be read now; ``wake`` is called when that has changed."""
-        ...
-
-    @property
-    def delayed_entries(self) -> int:
-        """How many are held back."""
-        ...
-
-    def start(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` from a timer whenever something has become due that ``take_due`` has not given yet."""
-        ...
-
-    def take_due(self, entries_max: int, read_position: Position) -> Sequence[Position]:
-        """Take out the positions that are due, earliest first. ``read_position``: the next entry to be read."""
-        ...
-
-    def skip_held(self, start: Position) -> Position:
-        """``start``, or a later place if all entries before that are known to be held back."""
-        ...
-
-    def hold_back(self, entries: list[StoredEntry]) -> list[StoredEntry]:
-        """The ones of ``entries``, as they were read from the log, that may be sent now (``entries`` itself if all
-        may)."""
-        ...
-
-    def hold_back_again(self, entries: list[StoredEntry]) -> list[StoredEntry]:
-        """As ``hold_back``, of entries that wait to be sent again; the clock may have been set back."""
-        ...
-
-    def settings_changed(self, settings: Settings) -> None:
-        """A policy was changed: what is due may be decided otherwise from now on."""
-        ...
-
-    def passed_over(self, mark_delete: Position) -> None:
-        """Everything up to ``mark_delete`` is acknowledged; what is held back of it may be given all the same."""
-        ...
-
-    def close(self) -> None:
-        """The dispatcher is gone: no ``wake`` any more."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +52,7 @@ class DispatchContext:
     topic_traffic: Traffic
     unacked: BrokerUnacked
     acks: Acknowledgement
-    track_delays: Callable[[], DelayedEntries | None]
+    track_delays: Callable[[], DelayedTracker | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,86 +75,51 @@ class DispatchStats:
     """What is special to consumers of Key_Shared."""
 
 
-class Dispatcher(Protocol):
-    """Decides which consumer gets which entry, and when. One that remembers single entries is an ``AckListener``, too.
+class Dispatcher:
+    """Decides which consumer gets which entry, and when. A dispatcher that remembers single entries is an
+    ``AckListener``, too.
 
-    It exists from the first consumer to the last; ``NoConsumers`` stands in its place the rest of the time.
+    A dispatcher exists from the first consumer to the last. This class itself stands in its place the rest of the time:
+    nothing is read.
     """
-
-    @property
-    def consumers(self) -> Sequence[Consumer]: ...
-
-    @property
-    def read_position(self) -> Position:
-        """The next entry of the log that was not read yet."""
-        ...
-
-    def add(self, consumer: Consumer) -> None:
-        """Let a consumer in; a ServerError leaves everything as it was."""
-        ...
-
-    def remove(self, leavers: Sequence[Consumer]) -> None:
-        """Let them go, but not the last one; what they have not acknowledged will be sent to those that stay."""
-        ...
-
-    def close(self) -> None:
-        """Stop for good and give up timers."""
-        ...
-
-    def can_take_more(self, consumer: Consumer) -> None:
-        """It gave permits, or its connection has room again."""
-        ...
-
-    def entries_came(self) -> None:
-        """There may be entries to read: new ones are durable, or what stopped reading was acknowledged."""
-        ...
-
-    def read_again(self, positions: Sequence[Position]) -> None:
-        """What could not be read may be readable now; of that ``positions`` were taken out of the replay set."""
-        ...
-
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
-        """Send what ``consumer`` has not acknowledged again: these positions, or all (None)."""
-        ...
-
-    def settings_changed(self, settings: Settings) -> None:
-        """A policy was changed: these settings are in force from now on."""
-        ...
-
-    def stats(self) -> DispatchStats:
-        """Computed by each call."""
-        ...
-
-
-class NoConsumers:
-    """In the place of the dispatcher while a subscription has no consumers: nothing is read."""
-
-    consumers: Sequence[Consumer] = ()
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
 
     @property
+    def consumers(self) -> Sequence[Consumer]:
+        return ()
+
+    @property
     def read_position(self) -> Position:
-        """Where a dispatcher would begin."""
+        """The next entry of the log that was not read yet."""
         return self._cursor.first_unacked()
 
     def add(self, consumer: Consumer) -> None:
+        """Let a consumer in; a ServerError leaves everything as it was."""
         invariant(False, "consumer %s joined a subscription that has no dispatcher", consumer.name)
 
-    def remove(self, leavers: Sequence[Consumer]) -> None: ...
+    def remove(self, leavers: Sequence[Consumer]) -> None:
+        """Let consumers go, but not the last one; the others are sent what these have not acknowledged."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stop for good and give up timers."""
 
-    def can_take_more(self, consumer: Consumer) -> None: ...
+    def can_take_more(self, consumer: Consumer) -> None:
+        """The consumer gave permits, or its connection has room again."""
 
-    def entries_came(self) -> None: ...
+    def entries_came(self) -> None:
+        """Entries may be there to read: new ones are durable, or an entry that stopped reading was acknowledged."""
 
-    def read_again(self, positions: Sequence[Position]) -> None: ...
+    def read_again(self, positions: Sequence[Position]) -> None:
+        """Entries that could not be read may be readable now; ``positions`` were taken out of the replay set."""
 
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None: ...
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Send entries again that ``consumer`` has not acknowledged: these positions, or all (None)."""
 
-    def settings_changed(self, settings: Settings) -> None: ...
+    def settings_changed(self, settings: Settings) -> None:
+        """A policy was changed: these settings are in force from now on."""
 
     def stats(self) -> DispatchStats:
+        """Computed by each call."""
         return DispatchStats()

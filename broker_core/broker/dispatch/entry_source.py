@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``EntrySource``: where the entries come from that a Shared or Key_Shared subscription gives out.
 
-Entries that wait are read by position, new ones on from the read position. What is not due goes to ``DelayedEntries``,
+Entries that wait are read by position, new ones on from the read position. What is not due goes to ``DelayedTracker``,
 and comes back to the waiting room when it is. Source: semantics 2.4.4, 2.4.5, 6.2.
 """
 
@@ -13,9 +13,9 @@ from itertools import groupby, repeat
 
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker.dispatch.dispatcher import DelayedEntries, DispatchContext
-from broker_core.broker.dispatch.given_out import GivenOut
-from broker_core.broker.dispatch.waiting_room import WaitingRoom
+from broker_core.broker.delayed.tracker import DelayedTracker
+from broker_core.broker.dispatch.dispatcher import DispatchContext
+from broker_core.broker.dispatch.given_out import GivenOut, WaitingRoom
 from broker_core.broker.positions.position_set import PositionSet
 from broker_core.broker.sinks import Delivery
 from broker_core.storage.ledger import StoredEntry
@@ -41,7 +41,7 @@ class EntrySource:
         self._book = book
         self._room = room
         self._wake = wake
-        self._delayed: DelayedEntries | None = None
+        self._delayed: DelayedTracker | None = None
         self._hold_back()
 
     def close(self) -> None:
@@ -96,13 +96,13 @@ class EntrySource:
 
     def _deliveries(self, entries: list[StoredEntry]) -> list[Delivery]:
         """Everything of ``entries`` that is not acknowledged."""
-        cursor, count = self._cursor, self._book.redeliveries.count
+        cursor, redeliveries = self._cursor, self._book.redeliveries.get
         deliveries = []
         for entry in entries:
             position = entry.position
             if not cursor.is_acked(position):
                 bits = cursor.partial.get(position)
-                deliveries.append(Delivery(entry, count(position), words_of_bits(bits) if bits else None))
+                deliveries.append(Delivery(entry, redeliveries(position) or 0, words_of_bits(bits) if bits else None))
         return deliveries
 
     # -- delayed delivery (semantics 6.2)

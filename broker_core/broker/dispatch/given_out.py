@@ -19,12 +19,36 @@ from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer, EntryAcks
 from broker_core.broker.dispatch.dispatcher import DispatchContext
 from broker_core.broker.dispatch.passes import Passes
-from broker_core.broker.dispatch.redelivery import RedeliveryCounter
 from broker_core.broker.dispatch.round_robin import RoundRobin
 from broker_core.broker.dispatch.unacked_limits import SubscriptionUnacked
-from broker_core.broker.dispatch.waiting_room import WaitingRoom
 from broker_core.broker.positions.position_map import PositionMap
 from broker_core.broker.sinks import Delivery
+
+
+class WaitingRoom(Protocol):
+    """The entries of one subscription that were read and that no consumer holds (semantics 2.4.5): for Shared
+    ``SharedWaitingRoom``, for Key_Shared ``KeyWaitingRoom``. Rooms know positions, not permits."""
+
+    def __len__(self) -> int:
+        """How many wait."""
+        ...
+
+    def add(self, position: Position) -> None:
+        """An entry that no consumer holds any more waits to be sent again."""
+        ...
+
+    def take(self, ledger: int, entries: Sequence[int]) -> None:
+        """These entries were given to consumers. Those of them that waited here wait no more."""
+        ...
+
+    def discard(self, position: Position) -> None:
+        """The entry need not be sent any more. Harmless if it does not wait."""
+        ...
+
+    def discard_through(self, mark_delete: Position, most: int) -> bool:
+        """Entries up to ``mark_delete`` need not be sent any more: take up to ``most`` of them out. Whether that was
+        all."""
+        ...
 
 
 class PendingWatcher(Protocol):
@@ -55,8 +79,8 @@ class GivenOut:
     """
 
     __slots__ = (
-        "_consumer_limit", "_cursor", "_members", "_passes", "_room", "_traffic", "_watcher", "average_messages",
-        "now_ms", "owners", "redeliveries", "unacked",
+        "_consumer_limit", "_counts_redeliveries", "_cursor", "_members", "_passes", "_room", "_traffic", "_watcher",
+        "average_messages", "now_ms", "owners", "redeliveries", "unacked",
     )  # fmt: skip
 
     def __init__(
@@ -70,7 +94,8 @@ class GivenOut:
         self._passes = passes
         self._consumer_limit = settings.max_unacked_messages_per_consumer
         self.owners: PositionMap[Consumer] = PositionMap()
-        self.redeliveries = RedeliveryCounter(enabled=settings.subscription_redelivery_tracker_enabled)
+        self.redeliveries: PositionMap[int] = PositionMap()
+        self._counts_redeliveries = settings.subscription_redelivery_tracker_enabled
         self.unacked = SubscriptionUnacked(
             context.unacked, settings.max_unacked_messages_per_subscription, passes.kick_later
         )
@@ -153,7 +178,7 @@ class GivenOut:
                 messages = owner.pending.reduce(position, remaining)
         else:
             owner = self.owners.pop(position)
-            self.redeliveries.forget(position)
+            self.redeliveries.pop(position)
             if owner is None:
                 self._room.discard(position)
                 self._passes.woken = True  # where it waited there is room for another one
@@ -213,11 +238,16 @@ class GivenOut:
             former = self.owners.pop(position)
             invariant(former is consumer, "%s was pending at a consumer that did not own it", position)
             if not self._cursor.is_acked(position):
-                self.redeliveries.increment(position)
+                self.count_redelivery(position)
                 self._room.add(position)
                 consumer.redelivered.messages += 1
         if self._watcher is not None:
             self._watcher.taken_back(consumer, positions)
+
+    def count_redelivery(self, position: Position) -> None:
+        """The entry is sent once more."""
+        if self._counts_redeliveries:
+            self.redeliveries[position] = (self.redeliveries.get(position) or 0) + 1
 
     def wait_again(self, positions: Iterable[Position]) -> None:
         """Let entries wait that were out of reach, unless they were acknowledged or given out meanwhile."""

@@ -2,7 +2,7 @@
 """``ManyConsumersDispatcher``: serves all consumers of a Shared or Key_Shared subscription at the same time.
 
 It is put together from parts. An entry that was read and is not acknowledged is in exactly one of three places: held by
-a consumer (``GivenOut``), in the ``WaitingRoom``, or with ``DelayedEntries``. These are all the ways between them:
+a consumer (``GivenOut``), in the ``WaitingRoom``, or with ``DelayedTracker``. These are all the ways between them:
 
 ::
 
@@ -15,7 +15,7 @@ a consumer (``GivenOut``), in the ``WaitingRoom``, or with ``DelayedEntries``. T
      | due    | can take it                            v    |
      |        +-------------------------------------> WaitingRoom ----- acked --> gone
      v                      due                          ^   |
-    DelayedEntries --------------------------------------+   |
+    DelayedTracker --------------------------------------+   |
      ^  |             not due any more: the clock went back  |
      |  +-- acked --> gone                                   |
      +-------------------------------------------------------+
@@ -40,12 +40,11 @@ from typing import Final, Protocol
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatch.dispatcher import DispatchContext, DispatchStats
+from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher, DispatchStats
 from broker_core.broker.dispatch.entry_source import EntrySource
-from broker_core.broker.dispatch.given_out import GivenOut
+from broker_core.broker.dispatch.given_out import GivenOut, WaitingRoom
 from broker_core.broker.dispatch.passes import Passes
 from broker_core.broker.dispatch.round_robin import RoundRobin
-from broker_core.broker.dispatch.waiting_room import WaitingRoom
 from broker_core.broker.requests import SubscriptionType
 
 _SHARE_OF_A_PASS: Final = 2
@@ -87,7 +86,7 @@ class DealerParts:
     passes: Passes
 
 
-class ManyConsumersDispatcher:
+class ManyConsumersDispatcher(Dispatcher):
     """Dispatches one Shared or Key_Shared subscription."""
 
     def __init__(
@@ -97,6 +96,7 @@ class ManyConsumersDispatcher:
         room: WaitingRoom,
         make_dealer: Callable[[DealerParts], Dealer],
     ) -> None:
+        super().__init__(context.cursor)
         self.kind = kind
         self.room = room
         self._context = context

@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker_core.base.clock import TimerHandle
-from broker_core.base.positions import Position
-from broker_core.base.settings import Settings
+from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatch.active_consumer import ActiveConsumer
-from broker_core.broker.dispatch.dispatcher import DispatchContext, DispatchStats
-from broker_core.broker.dispatch.key_shared.selectors import wanted_ranges
-from broker_core.broker.dispatch.key_shared.sticky_ranges import StickyRanges
+from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher, DispatchStats
+from broker_core.broker.dispatch.key_shared.selectors import StickyRanges, wanted_ranges
 from broker_core.broker.dispatch.passes import Passes
 from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.sinks import Delivery
@@ -28,15 +26,17 @@ from broker_core.wire.entry_peek import sticky_key
 _new_tuple = tuple.__new__
 
 
-class SingleActiveDispatcher:
+class SingleActiveDispatcher(Dispatcher):
     """Serves the active consumer of one Exclusive or Failover subscription."""
 
+    read_position = POSITION_EARLIEST
+
     def __init__(self, kind: SubscriptionType, context: DispatchContext) -> None:
+        super().__init__(context.cursor)
         settings = context.settings
         self.kind = kind
         self.read_position = context.cursor.first_unacked()
         self._context = context
-        self._cursor = context.cursor
         self._reader = context.reader
         self._active = ActiveConsumer(kind, context.topic, settings)
         self._filter: StickyRanges[Consumer] | None = None
@@ -124,9 +124,6 @@ class SingleActiveDispatcher:
         if consumer is self.active:
             self._rewind()
             self._passes.kick()
-
-    def settings_changed(self, settings: Settings) -> None:
-        """None of what a policy may change limits an ordered subscription."""
 
     def stats(self) -> DispatchStats:
         active = self.active

@@ -5,10 +5,9 @@ They share producers, access modes, consumers and the mappings of keys with pers
 enough to be whole here. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8, 7.10.
 """
 
-from broker_core.broker.non_persistent.registry import NonPersistentTopics
 from broker_core.broker.non_persistent.stats import NonPersistentTopicStats, non_persistent_topic_stats
 from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
-from broker_core.broker.non_persistent.topic import NonPersistentTopic
+from broker_core.broker.non_persistent.topic import NonPersistentTopic, NonPersistentTopics
 
 __all__ = [
     "NonPersistentSubscription",

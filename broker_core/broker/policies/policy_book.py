@@ -3,12 +3,14 @@
 
 The policies of a partitioned topic hold for all its partitions and are kept under its own name; those of a topic end
 with it. Dynamic changes of the broker's own settings are kept in the same table, under an empty name, and go before
-the settings that the broker was started with. ``Broker`` applies a change to loaded topics.
-Source: Pulsar docs, "Topic policies"; semantics 1.1.5.
+the settings that the broker was started with; their values are text, as an administrator types them. ``Broker`` applies
+a change to loaded topics. Source: Pulsar docs, "Topic policies", "Admin API - brokers - dynamic configuration";
+semantics 1.1.5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -16,9 +18,50 @@ import msgspec
 from broker_core.base.errors import DataFormatError, NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.settings import Settings
-from broker_core.broker.policies.dynamic_settings import changed
 from broker_core.broker.policies.policy_values import NO_POLICIES, Policies, Quotas, quotas_under, settings_under
 from broker_core.storage.catalogue import Catalogue
+
+DYNAMIC: Final = (
+    "allowAutoSubscriptionCreation",
+    "allowAutoTopicCreation",
+    "allowAutoTopicCreationType",
+    "defaultNumPartitions",
+    "dispatcherMaxReadBatchSize",
+    "dispatcherMaxReadSizeBytes",
+    "dispatcherMaxRoundRobinBatchSize",
+    "forceDeleteNamespaceAllowed",
+    "keySharedLookAheadMsgInReplayThresholdPerConsumer",
+    "keySharedLookAheadMsgInReplayThresholdPerSubscription",
+    "maxTopicsPerNamespace",
+    "subscriptionKeySharedEnable",
+    "subscriptionTypesEnabled",
+)
+"""The names of the settings that may be changed while the broker runs, as files and requests have them: those that
+Apache Pulsar changes at run time, and that this broker has and reads each time it needs one."""
+
+_FIELDS: Final = {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
+
+
+def changed(settings: Settings, values: Mapping[str, str]) -> Settings:
+    """``settings`` with ``values``; NotAllowedError for a name that is not dynamic or a value that it cannot have."""
+    for name, text in values.items():
+        settings = _changed(settings, name, text)
+    return settings
+
+
+def _changed(settings: Settings, name: str, text: str) -> Settings:
+    if name not in DYNAMIC:
+        raise NotAllowedError(
+            f"{name[:80]!r} cannot be changed while the broker runs", hint="set it where the broker is started"
+        )
+    several = isinstance(getattr(settings, _FIELDS[name]), tuple)
+    value = [each.strip() for each in text.split(",")] if several else text
+    try:
+        read = msgspec.convert({name: value}, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise NotAllowedError(f"{text[:80]!r} is no value for {name}: {error}") from error
+    return msgspec.structs.replace(settings, **{_FIELDS[name]: getattr(read, _FIELDS[name])})
+
 
 _OF_ALL: Final = ""
 """The name under which dynamic settings of the broker are kept; no topic has it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, repeat
+from itertools import groupby, islice, repeat
 from typing import Generic, TypeVar
 
 from broker_core.base.positions import Position, positions_of
@@ -126,3 +126,47 @@ class PositionMap(Generic[V]):
 
     def clear(self) -> None:
         self._ledgers.clear()
+
+
+class PendingAcks(PositionMap[int]):
+    """The entries that one consumer was given and has not acknowledged, each with its unacknowledged messages.
+
+    Invariant: ``unacked`` is the sum of the messages left in all entries here and never negative (semantics I3.8).
+    Entries are put in by ``of_ledger``; the caller adds their messages to ``unacked``.
+    """
+
+    __slots__ = ("unacked",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unacked = 0
+
+    def remove(self, position: Position) -> int:
+        """The whole entry is acknowledged, or taken back; how many messages of it were open, 0 if it was not here."""
+        messages = self.pop(position) or 0
+        self.unacked -= messages
+        return messages
+
+    def remove_all(self, ledger: int, entries: Sequence[int]) -> list[int]:
+        """``remove`` of many of one ledger; those that were not here."""
+        gone = self.pop_all(ledger, entries, 0)
+        self.unacked -= sum(gone)
+        if all(gone):
+            return []
+        return [entry for entry, messages in zip(entries, gone, strict=True) if not messages]
+
+    def reduce(self, position: Position, remaining: int) -> int:
+        """Only ``remaining`` (> 0) messages of the entry, which is in here, are still open. Returns how many were
+        closed."""
+        messages = self[position]
+        gone = max(0, messages - remaining)
+        self[position] = messages - gone
+        self.unacked -= gone
+        return gone
+
+    def take_first(self, most: int) -> list[Position]:
+        """Take out up to ``most`` entries, those that came first, and return them."""
+        positions = list(islice(self, most))
+        for ledger, run in groupby(positions, lambda position: position.ledger):
+            self.unacked -= sum(self.pop_all(ledger, [position.entry for position in run], 0))
+        return positions

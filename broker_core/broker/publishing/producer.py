@@ -32,7 +32,7 @@ from broker_core.broker.publishing.deduplication import (
 )
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import ProducerRequest
-from broker_core.broker.sinks import ProducerSink
+from broker_core.broker.sinks import JointSink, ProducerSink
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.topic_log import LogTerminatedError
 from broker_core.wire.entry import read_metadata, split_entry
@@ -453,3 +453,53 @@ def not_stored(error: StorageError) -> ServerError:
     if isinstance(error, LogTerminatedError):
         return TopicTerminatedError(error.message, hint="produce to another topic")
     return PersistenceServerError(f"the entry was not stored: {error.message}", hint=error.hint)
+
+
+def append_jointly(log: EntryLog, producers: Sequence[Producer], bodies: Sequence[bytes], sink: JointSink) -> None:
+    """Append ``bodies``, small entries of one message, each of the producer at the same place; at least one.
+
+    ``log`` is the ``plain_log`` of all ``producers``. StorageError: the log took none of it, and nothing has changed.
+    """
+    run = JointRun(producers, list(map(len, bodies)), sink)
+    run.first = log.append_all(bodies, [1] * len(bodies), run.durable)
+    run.begin()
+
+
+class JointRun:
+    """Entries of several producers of one connection in flight together. ``first``: the position of the first one.
+
+    Many producers that do not batch bring an entry or two each at a time. Their entries follow one another in the log,
+    as those of a run of one producer do, and become durable together, so most of the cost of an append and an answer is
+    paid once for all of them. Each producer holds a place for each of its entries, so its other answers keep their
+    order.
+    """
+
+    __slots__ = ("_producers", "_sink", "_size_bytes", "_sizes", "first")
+
+    def __init__(self, producers: Sequence[Producer], sizes: Sequence[int], sink: JointSink) -> None:
+        self._producers = producers
+        self._sizes = sizes
+        self._size_bytes = sum(sizes)
+        self._sink = sink
+        self.first = POSITION_EARLIEST
+
+    def begin(self) -> None:
+        """It was appended."""
+        for producer, size in zip(self._producers, self._sizes, strict=True):
+            producer.joined(size)
+        self._sink.in_flight.add(len(self._sizes), self._size_bytes)
+        traffic = self._producers[0].topic_traffic
+        traffic.messages += len(self._sizes)
+        traffic.bytes += self._size_bytes
+
+    def durable(self, error: StorageError | None) -> None:
+        """Report the outcome. Producers that have left meanwhile get no answer, as for a run of their own."""
+        present = [producer.wants_answers for producer in self._producers]
+        places = None if all(present) else [place for place, wanted in enumerate(present) if wanted]
+        if error is None:
+            self._sink.receipts(self.first, places)
+        else:
+            self._sink.send_errors(not_stored(error), places)
+        self._sink.in_flight.add(-len(self._sizes), -self._size_bytes)
+        for producer, size in zip(self._producers, self._sizes, strict=True):
+            producer.joined_one_answered(size)

@@ -17,8 +17,7 @@ import msgspec
 
 from broker_core.base.positions import Position
 from broker_core.broker.dispatch.dispatcher import NO_TYPE
-from broker_core.broker.internal_stats import internal_stats, stored_state
-from broker_core.broker.stats import TopicTraffic, iso_time
+from broker_core.broker.stats import TopicTraffic, internal_stats, iso_time, stored_state
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import json_field
 from broker_core.storage.ledger import LedgerInfo

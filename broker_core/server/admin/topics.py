@@ -18,7 +18,7 @@ from broker_core.broker.directory.topic_registry import TopicsMode
 from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
 from broker_core.broker.stats import TopicStats, topic_stats_in_steps, unused_topic_stats, with_earliest_times
 from broker_core.broker.topic import Topic
-from broker_core.broker.upkeep.retention import trim
+from broker_core.broker.upkeep import trim
 from broker_core.server.admin.answers import (
     BadRequestError,
     ConflictError,

@@ -13,8 +13,7 @@ import pytest
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
 from broker_core.broker.delayed import bucket_tracker
-from broker_core.broker.delayed.bucket import BucketCursor, last_key
-from broker_core.broker.delayed.keys import position_of, time_of
+from broker_core.broker.delayed.bucket import BucketCursor, last_key, position_of, time_of
 from broker_core.storage import layout
 from tests.broker.delayed.trackers import BASE_MS, END, Acked, Rig, RigWithLog, add_all, all_due
 

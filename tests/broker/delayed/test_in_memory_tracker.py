@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.base.positions import Position
-from broker_core.broker.delayed.in_memory import step_of_tick_ms
+from broker_core.broker.delayed.tracker import step_of_tick_ms
 from tests.broker.delayed.trackers import BASE_MS, END, Acked, Rig, add_all, all_due
 
 

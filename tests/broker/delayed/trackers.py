@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.broker.delayed.bucket_tracker import BucketTracker
-from broker_core.broker.delayed.in_memory import InMemoryTracker
 from broker_core.broker.delayed.index import BucketLimits, DelayedIndex
-from broker_core.broker.delayed.tracker import DelayedTracker, DueRule
+from broker_core.broker.delayed.tracker import DelayedTracker, DueRule, InMemoryTracker
 from broker_core.storage import Store
 from broker_core.storage.ledger import StoredEntry
 from broker_core.testing.sim_disk import Policy, SimDisk

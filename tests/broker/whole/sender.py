@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.broker import Producer, ProducerRequest, Topic
-from broker_core.broker.in_flight import InFlight
+from broker_core.broker.sinks import InFlight
 from broker_core.wire.heads import SendHead
 from tests.broker.whole.entry import Entry
 

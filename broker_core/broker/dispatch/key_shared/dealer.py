@@ -21,9 +21,7 @@ from broker_core.broker.consumer import Consumer, EntryAcks
 from broker_core.broker.dispatch.dispatcher import DispatchStats
 from broker_core.broker.dispatch.entry_source import by_ledger
 from broker_core.broker.dispatch.given_out import entries_of
-from broker_core.broker.dispatch.key_shared.draining import DrainingHashes
-from broker_core.broker.dispatch.key_shared.key_stats import key_stats
-from broker_core.broker.dispatch.key_shared.recorded_positions import RecordedPositions
+from broker_core.broker.dispatch.key_shared.draining import DrainingHashes, RecordedPositions, key_stats
 from broker_core.broker.dispatch.key_shared.selector import Hashes, Selector
 from broker_core.broker.dispatch.key_shared.waiting_room import KeyWaitingRoom
 from broker_core.broker.dispatch.many_consumers import DealerParts

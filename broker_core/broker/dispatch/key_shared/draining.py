@@ -10,11 +10,15 @@ hold up everybody else for as long as that takes. Source: PIP-379; semantics 2.9
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from broker_core.base.invariants import invariant
+from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer
+from broker_core.broker.dispatch.key_shared.selector import HashRange, Selector
 
 
 class _Draining:
@@ -128,3 +132,98 @@ class DrainingHashes:
         counts = self._pending.get(owner, {})
         hashes = sorted(self._of.get(owner, ()))
         return [DrainingHash(hash_, counts[hash_], self._hashes[hash_].blocked) for hash_ in hashes]
+
+
+class RecordedPositions:
+    """Newcomers wait until everything that was read before they came is acknowledged: newcomer -> read position when it
+    joined; the positions rise in the order of joining.
+
+    The older guard of key order, for ``subscriptionKeySharedUseClassicPersistentImplementation``. A consumer that does
+    not acknowledge holds up all newcomers, which is why ``DrainingHashes`` is the default. Invariant (semantics I2.14):
+    a newcomer gets nothing at or after its recorded position before all below that is acknowledged. Source: PIP-34;
+    semantics 2.9, variant 1.
+    """
+
+    def __init__(self) -> None:
+        self._joined_at: dict[Consumer, Position] = {}
+
+    def __len__(self) -> int:
+        return len(self._joined_at)
+
+    def __contains__(self, consumer: Consumer) -> bool:
+        """Whether ``consumer`` is a newcomer that must wait."""
+        return consumer in self._joined_at
+
+    def record(self, consumer: Consumer, read_position: Position) -> None:
+        """``consumer`` joined while others had something to acknowledge."""
+        self._joined_at[consumer] = read_position
+
+    def forget(self, consumer: Consumer) -> None:
+        self._joined_at.pop(consumer, None)
+
+    def clear(self) -> None:
+        self._joined_at.clear()
+
+    @property
+    def gate(self) -> Position | None:
+        """What any newcomer may be sent lies below this; None: there is no newcomer."""
+        return min(self._joined_at.values(), default=None)
+
+    def limit(self, consumer: Consumer) -> Position | None:
+        """What ``consumer`` may be sent lies below this; None: anything."""
+        return self.gate if consumer in self._joined_at else None
+
+    def advance(self, first_unacked: Position) -> bool:
+        """Everything below ``first_unacked`` is acknowledged; true if that lets anybody go on."""
+        free = [consumer for consumer, position in self._joined_at.items() if position <= first_unacked]
+        for consumer in free:
+            del self._joined_at[consumer]
+        return bool(free)
+
+    def items(self) -> dict[Consumer, Position]:
+        """Each newcomer with its recorded position, for statistics."""
+        return dict(self._joined_at)
+
+
+class DrainingHashStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A hash that now belongs to another consumer, which waits until this one has acknowledged."""
+
+    hash: int
+    unack_msgs: int
+    blocked_attempts: int
+
+
+class KeyStats(NamedTuple):
+    """What is shown of one consumer: the hashes that it owns, those that drain at it, and where it joined if it
+    waits."""
+
+    ranges: tuple[HashRange, ...] = ()
+    draining: tuple[DrainingHashStats, ...] = ()
+    draining_cleared: int = 0
+    joined_at: str = ""
+
+
+def key_stats(
+    consumers: Iterable[Consumer],
+    selector: Selector[Consumer],
+    draining: DrainingHashes,
+    joined_at: Mapping[Consumer, Position],
+) -> dict[Consumer, KeyStats]:
+    """The statistics of each of ``consumers``."""
+    ranges: dict[Consumer, list[HashRange]] = {consumer: [] for consumer in consumers}
+    for each, owner in selector.ranges():
+        ranges[owner].append(each)
+    return {
+        consumer: KeyStats(
+            tuple(owned),
+            tuple(
+                DrainingHashStats(
+                    hash=each.hash, unack_msgs=each.unacked_entries, blocked_attempts=each.blocked_attempts
+                )
+                for each in draining.of(consumer)
+            ),
+            draining.cleared.get(consumer, 0),
+            str(joined_at.get(consumer, "")),
+        )
+        for consumer, owned in ranges.items()
+    }
