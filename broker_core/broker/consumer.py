@@ -8,6 +8,7 @@ What a consumer asks for is decided by its subscription and dispatcher; nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple, Protocol
 
 from broker_core.base.errors import ConsumerNotFoundError, ServerError
@@ -47,6 +48,13 @@ class AcceptsAcks(Protocol):
     def problem(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None: ...
 
 
+class ServesConsumers(Protocol):
+    """The dispatcher, as a consumer sees it."""
+
+    def can_take_more(self, consumer: Consumer) -> None: ...
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None: ...
+
+
 class ConsumerHost(Protocol):
     """The subscription, as a consumer sees it; ``Consumer`` says what each method is for."""
 
@@ -54,78 +62,49 @@ class ConsumerHost(Protocol):
     def name(self) -> str: ...
     @property
     def acks(self) -> AcceptsAcks: ...
+    @property
+    def dispatcher(self) -> ServesConsumers: ...
     def permits_came(self, consumer: Consumer) -> None: ...
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None: ...
     def seek(self, position: Position, ack_set: Sequence[int] | None, on_done: OnDone) -> None: ...
     def seek_to_time(self, time_ms: int, on_done: OnDone) -> None: ...
     def unsubscribe(self, consumer: Consumer, on_done: OnDone, *, force: bool) -> None: ...
     def last_message(self) -> LastMessage: ...
-    def writable_again(self, consumer: Consumer) -> None: ...
     def leave(self, leavers: Sequence[Consumer]) -> None: ...
 
-    def backlog_entries(self) -> int:
-        """Entries that are stored and not acknowledged."""
-        ...
+    def backlog_entries(self) -> int: ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Consumer:
     """A consumer of one subscription of one topic. Every method but ``close`` does nothing once it is closed."""
 
-    __slots__ = (
-        "acked_ms",
-        "blocked",
-        "closed",
-        "connected_since_ms",
-        "consumed_ms",
-        "epoch",
-        "first_flow_ms",
-        "first_sent_ms",
-        "flow_ms",
-        "name",
-        "parked_permits",
-        "pending",
-        "permits",
-        "priority",
-        "redelivered",
-        "request",
-        "sink",
-        "subscription",
-        "told_active",
-        "told_end",
-        "traffic",
-    )
+    request: SubscribeRequest
+    sink: ConsumerSink
+    subscription: ConsumerHost
+    _: KW_ONLY
+    connected_since_ms: int
+    traffic: Traffic
+    redelivered: Traffic
+    name: str = field(init=False)
+    priority: int = field(init=False)
+    epoch: int = field(init=False)
+    consumed_ms: int = field(default=0, init=False)
+    acked_ms: int = field(default=0, init=False)
+    first_sent_ms: int = field(default=0, init=False)
+    first_flow_ms: int = field(default=0, init=False)
+    flow_ms: int = field(default=0, init=False)
+    permits: int = field(default=0, init=False)
+    parked_permits: int = field(default=0, init=False)
+    blocked: bool = field(default=False, init=False)
+    closed: bool = field(default=False, init=False)
+    pending: PendingAcks = field(default_factory=PendingAcks, init=False)
+    told_active: bool | None = field(default=None, init=False)
+    told_end: bool = field(default=False, init=False)
 
-    def __init__(
-        self,
-        request: SubscribeRequest,
-        sink: ConsumerSink,
-        subscription: ConsumerHost,
-        *,
-        connected_since_ms: int,
-        traffic: Traffic,
-        redelivered: Traffic,
-    ) -> None:
-        self.request = request
-        self.name = request.consumer_name
-        self.priority = request.priority
-        self.epoch = request.epoch
-        self.sink = sink
-        self.subscription = subscription
-        self.connected_since_ms = connected_since_ms
-        self.traffic = traffic
-        self.redelivered = redelivered
-        self.consumed_ms = 0
-        self.acked_ms = 0
-        self.first_sent_ms = 0
-        self.first_flow_ms = 0
-        self.flow_ms = 0
-        self.permits = 0
-        self.parked_permits = 0
-        self.blocked = False
-        self.closed = False
-        self.pending = PendingAcks()
-        self.told_active: bool | None = None
-        self.told_end = False
+    def __post_init__(self) -> None:
+        self.name = self.request.consumer_name
+        self.priority = self.request.priority
+        self.epoch = self.request.epoch
 
     # -- what a client may ask
 
@@ -164,7 +143,7 @@ class Consumer:
             return
         if epoch is not None:
             self.epoch = max(self.epoch, epoch)
-        self.subscription.redeliver(self, positions)
+        self.subscription.dispatcher.redeliver(self, positions)
 
     def seek(self, position: Position, ack_set: tuple[int, ...] | None, on_done: OnDone) -> None:
         """Move the subscription right before ``position``; every consumer of it is disconnected first."""
@@ -194,7 +173,7 @@ class Consumer:
     def writable_again(self) -> None:
         """The sink takes deliveries again."""
         if not self.closed:
-            self.subscription.writable_again(self)
+            self.subscription.dispatcher.can_take_more(self)
 
     def close(self) -> None:
         """Leave the subscription; what was not acknowledged goes to others. Harmless if it has left already."""

@@ -32,13 +32,9 @@ class SubscriptionType(IntEnum):
         return "Key_Shared" if self is SubscriptionType.KEY_SHARED else self.name.capitalize()
 
     @property
-    def has_active_consumer(self) -> bool:
-        """Whether only one consumer at a time is served, and gets every entry in order (semantics 2.2, 2.3)."""
-        return self in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
-
-    @property
-    def allows_one_consumer(self) -> bool:
-        """Whether a second consumer is refused (semantics 2.2.1)."""
+    def is_exclusive(self) -> bool:
+        """Whether a second consumer is refused, and entries outside of the key ranges of the only one are acknowledged
+        unsent (semantics 2.2.1, 2.2.4)."""
         return self is SubscriptionType.EXCLUSIVE
 
     @property
@@ -47,29 +43,14 @@ class SubscriptionType(IntEnum):
         return self is SubscriptionType.FAILOVER
 
     @property
-    def filters_by_key_ranges(self) -> bool:
-        """Whether entries outside of the key ranges of the consumer are acknowledged unsent (semantics 2.2.4)."""
-        return self is SubscriptionType.EXCLUSIVE
+    def has_active_consumer(self) -> bool:
+        """Whether only one consumer at a time is served, and gets every entry in order (semantics 2.2, 2.3).
 
-    @property
-    def allows_cumulative_acks(self) -> bool:
-        """Whether one ack may cover everything before it (semantics 2.3.5.6, 3.3.1)."""
-        return self.has_active_consumer
-
-    @property
-    def sends_consumer_epoch(self) -> bool:
-        """Whether messages bear the epoch of their consumer (semantics 2.3.5.3)."""
-        return self.has_active_consumer
-
-    @property
-    def delays_messages(self) -> bool:
-        """Whether a message is held back until its time to be delivered (semantics 6.1.2)."""
-        return not self.has_active_consumer
-
-    @property
-    def allows_compacted_reads(self) -> bool:
-        """Whether a consumer may ask for the latest message of each key only (semantics 7.4)."""
-        return self.has_active_consumer
+        Only then an ack may cover everything before it (2.3.5.6, 3.3.1), messages bear the epoch of their consumer
+        (2.3.5.3), a consumer may ask for the latest message of each key only (7.4), and delayed messages are sent at
+        once (6.1.2).
+        """
+        return self in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
     @property
     def routes_by_key(self) -> bool:

@@ -49,28 +49,20 @@ RESUBSCRIBE_S = 60.0
 class SubscriptionHost(Protocol):
     """The topic, as a subscription sees it."""
 
-    @property
-    def name(self) -> TopicName: ...
+    name: TopicName
+
     @property
     def terminated(self) -> Position | None: ...
-    @property
-    def log(self) -> TopicLog: ...
-    @property
-    def messages(self) -> StoredMessages: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def timers(self) -> Timers: ...
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def traffic_out(self) -> Traffic: ...
-    @property
-    def turn(self) -> Turn: ...
-    @property
-    def unacked(self) -> BrokerUnacked: ...
-    @property
-    def delays(self) -> TopicDelays: ...
+
+    log: TopicLog
+    messages: StoredMessages
+    clock: Clock
+    timers: Timers
+    settings: Settings
+    traffic_out: Traffic
+    turn: Turn
+    unacked: BrokerUnacked
+    delays: TopicDelays
 
     def subscription_unused(self, subscription: Subscription) -> None:
         """A subscription lost its last consumer."""
@@ -243,17 +235,11 @@ class Subscription:
             for consumer in self.consumers:
                 consumer.tell_end_of_topic()
 
-    def writable_again(self, consumer: Consumer) -> None:
-        self.dispatcher.can_take_more(consumer)
-
     def entries_came(self) -> None:
         self.dispatcher.entries_came()
 
     def settings_changed(self) -> None:
         self.dispatcher.settings_changed(self._host.settings)
-
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
-        self.dispatcher.redeliver(consumer, positions)
 
     def last_message(self) -> LastMessage:
         return LastMessage(*self._host.messages.last_entry(), self.cursor.mark_delete)

@@ -157,7 +157,8 @@ class Topic:
             message_bytes_max=self.settings.max_message_size,
             traffic=Traffic(self.clock),
             topic_traffic=self.traffic_in,
-            chunks=(Traffic(self.clock), self.chunks_in),
+            chunks=Traffic(self.clock),
+            topic_chunks=self.chunks_in,
             connected_since_ms=self.clock.now_ms(),
             released=self._producer_left,
         )

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -145,33 +146,27 @@ _TOPICS_A_TURN: Final = 500
 """Loaded topics that are looked at in one turn of the loop: most need nothing and take some microseconds."""
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Upkeep:
     """The timers of all checks. They run from the start."""
 
-    def __init__(
-        self,
-        *,
-        registry: TopicRegistry,
-        loader: TopicLoader,
-        catalogue: Catalogue,
-        timers: Timers,
-        settings: Settings,
-        reserve: DiskReserve,
-    ) -> None:
-        self._registry = registry
-        self._loader = loader
-        self._catalogue = catalogue
-        self._timers = timers
-        self._reserve = reserve
-        self._armed: dict[str, TimerHandle] = {}
-        self._closed = False
-        self._visited: list[TopicName] = []
-        self._visited_through = 0
+    registry: TopicRegistry
+    loader: TopicLoader
+    catalogue: Catalogue
+    timers: Timers
+    settings: InitVar[Settings]
+    reserve: DiskReserve
+    _armed: dict[str, TimerHandle] = field(default_factory=dict, init=False)
+    _closed: bool = field(default=False, init=False)
+    _visited: list[TopicName] = field(default_factory=list, init=False)
+    _visited_through: int = field(default=0, init=False)
+
+    def __post_init__(self, settings: Settings) -> None:
         self._every(settings.retention_check_interval_in_seconds, self.retain)
         self._every(settings.message_expiry_check_interval_in_minutes * 60, self.expire)
         self._every(settings.backlog_quota_check_interval_in_seconds, self.enforce_quotas)
         self._every(settings.subscription_expiry_check_interval_in_minutes * 60, self.end_unused_subscriptions)
-        if reserve.watched:
+        if self.reserve.watched:
             self._every(_LOOK_S, self.look_at_disk)
             self._every(_MAKE_ROOM_S, self.make_room)
 
@@ -200,25 +195,25 @@ class Upkeep:
 
     def look_at_disk(self) -> None:
         """Send producers away when the disk has become nearly full; while it is, none comes back."""
-        was_low = self._reserve.low
-        self._reserve.look()
-        if self._reserve.low and not was_low:
-            for topic in self._registry.loaded_topics():
+        was_low = self.reserve.low
+        self.reserve.look()
+        if self.reserve.low and not was_low:
+            for topic in self.registry.loaded_topics():
                 topic.producers.disconnect_all()
 
     def make_room(self) -> None:
         """Delete what retention lets go, more often than usual, while the disk is nearly full."""
-        if self._reserve.low:
+        if self.reserve.low:
             self._act_on_each(trim)
 
     def group_committed(self) -> None:
         """Look at the disk at once if much was written since the last look. Called after each group commit."""
-        if self._reserve.due:
+        if self.reserve.due:
             self.look_at_disk()
 
     def _act_on_each(self, act: Callable[[Topic], object], then: Callable[[], None] = lambda: None) -> None:
         """Call ``act`` with every loaded topic, some in each turn of the loop, as there may be many; then ``then``."""
-        topics = iter(self._registry.loaded_topics())
+        topics = iter(self.registry.loaded_topics())
 
         def act_on_some() -> None:
             some = list(islice(topics, _TOPICS_A_TURN))
@@ -228,7 +223,7 @@ class Upkeep:
             if len(some) < _TOPICS_A_TURN:
                 then()
             elif not self._closed:
-                self._timers.call_later(0, act_on_some)
+                self.timers.call_later(0, act_on_some)
 
         act_on_some()
 
@@ -242,32 +237,32 @@ class Upkeep:
         """Unload what was visited last time, unless it has clients by now."""
         visited, self._visited = self._visited, []
         for name in visited:
-            topic = self._registry.loaded(name)
+            topic = self.registry.loaded(name)
             if topic is not None and not topic.has_clients:
-                self._loader.unload(name)
+                self.loader.unload(name)
 
     def _visit(self) -> None:
-        rows = self._catalogue.topics.with_ledgers(self._visited_through, _LOOKED_THROUGH)
+        rows = self.catalogue.topics.with_ledgers(self._visited_through, _LOOKED_THROUGH)
         named = ((topic_id, TopicName.parse(text)) for topic_id, text in rows)
-        found = list(islice((each for each in named if self._registry.loaded(each[1]) is None), _VISITS))
+        found = list(islice((each for each in named if self.registry.loaded(each[1]) is None), _VISITS))
         if len(found) == _VISITS:
             self._visited_through = found[-1][0]
         else:
             self._visited_through = rows[-1][0] if len(rows) == _LOOKED_THROUGH else 0
         for _, name in found:
-            self._timers.call_later(0, partial(self._visit_one, name))  # one turn of the loop each
+            self.timers.call_later(0, partial(self._visit_one, name))  # one turn of the loop each
 
     def _visit_one(self, name: TopicName) -> None:
-        if not self._closed and self._registry.loaded(name) is None:
-            self._loader.when_loadable(name, partial(self._visit_loadable, name))
+        if not self._closed and self.registry.loaded(name) is None:
+            self.loader.when_loadable(name, partial(self._visit_loadable, name))
 
     def _visit_loadable(self, name: TopicName, refusal: ServerError | None) -> None:
-        if self._closed or self._registry.loaded(name) is not None:
+        if self._closed or self.registry.loaded(name) is not None:
             return
         try:
             if refusal is not None:
                 raise refusal
-            topic = self._loader.load(name)
+            topic = self.loader.load(name)
         except (ServerError, StorageError) as error:
             logger.warning("topic not visited topic=%s error=%s", name, error)
             return
@@ -285,7 +280,7 @@ class Upkeep:
             act()
 
         def arm() -> None:
-            self._armed[act.__name__] = self._timers.call_later(interval_s, due)
+            self._armed[act.__name__] = self.timers.call_later(interval_s, due)
 
         arm()
 

@@ -46,7 +46,7 @@ class ConsumerChannel:
         self._consumer_id = consumer_id
         self._with_broker_entry = link.features.broker_entry_metadata
         self.partition = topic.name.partition_index
-        self._sends_epoch = request.kind.sends_consumer_epoch
+        self._sends_epoch = request.kind.has_active_consumer
         self.consumer: Consumer = topic.subscribe(request, self)
 
     @property

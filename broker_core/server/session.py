@@ -122,7 +122,7 @@ def _let_go(
 ) -> Iterator[None]:
     """In steps. The consumers of one subscription leave together: what one had must not go to another of them."""
     for watch in watches:
-        broker.registry.unwatch_topics(watch)
+        broker.registry.watches.remove(watch)
         yield
     for producer in producers:
         producer.abandon()

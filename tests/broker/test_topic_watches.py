@@ -87,8 +87,8 @@ def test_a_watch_is_of_one_namespace_and_ends() -> None:
     assert heard.watch.topics == ["persistent://public/shop/a"]
     world.broker.deletion.delete_namespace(shop, force=True)
     assert (heard.take(), elsewhere.take()) == (["-a"], [])
-    world.broker.registry.unwatch_topics(elsewhere.watch)
-    world.broker.registry.unwatch_topics(elsewhere.watch)
+    world.broker.registry.watches.remove(elsewhere.watch)
+    world.broker.registry.watches.remove(elsewhere.watch)
     world.broker.create_topic(TopicName.parse("late"))
     assert elsewhere.take() == []
 
@@ -148,7 +148,7 @@ def test_very_many_watches_are_told_one_after_the_other() -> None:
     world.broker.create_topic(TopicName.parse("a"))
     told = sum(bool(each.told) for each in crowd)
     assert 0 < told < 300
-    world.broker.registry.unwatch_topics(crowd[-1].watch)
+    world.broker.registry.watches.remove(crowd[-1].watch)
     world.broker.deletion.delete_topic(TopicName.parse("a"))
     world.settle()
     assert {tuple(each.told) for each in crowd[:-1]} == {("+a", "-a")}

@@ -58,12 +58,10 @@ class AckListener(Protocol):
 class TopicOfAcks(Protocol):
     """The topic, as far as its messages are acknowledged."""
 
-    @property
-    def name(self) -> TopicName: ...
-    @property
-    def log(self) -> TopicLog: ...
-    @property
-    def clock(self) -> Clock: ...
+    name: TopicName
+    log: TopicLog
+    clock: Clock
+
     @property
     def settings(self) -> Settings: ...
 
@@ -134,7 +132,7 @@ class Acknowledgement:
         """Why ``ack`` would refuse, as far as that can be known before."""
         if kind is AckKind.CUMULATIVE:
             served = consumer.request.kind
-            if not served.allows_cumulative_acks:
+            if not served.has_active_consumer:
                 return NotAllowedError(
                     f"a cumulative ack is not possible on the {served.label} subscription {self._subscription!r}",
                     hint="acknowledge messages one by one",

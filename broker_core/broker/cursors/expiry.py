@@ -35,8 +35,7 @@ _SLICE_BYTES: Final = 4 * 1024 * 1024
 class Expiring(Protocol):
     """The subscription, as its expiry sees it."""
 
-    @property
-    def cursor(self) -> Cursor: ...
+    cursor: Cursor
 
     def pass_over(self, position: Position, on_done: OnDone | None = None) -> None:
         """Acknowledge everything up to ``position`` for all its consumers; ``on_done`` hears when that is durable."""

@@ -14,25 +14,21 @@ from broker_core.base.clock import Clock, Timers
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.settings import Settings
 from broker_core.broker.delayed.bucket_tracker import BucketTracker
-from broker_core.broker.delayed.index import BucketLimits, DelayedIndex, ReadsLog
+from broker_core.broker.delayed.index import BucketLimits, DelayedIndex
 from broker_core.broker.delayed.tracker import Acknowledged, DelayedTracker, DueRule, InMemoryTracker
 from broker_core.storage.buckets import BucketStore
+from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.entry_peek import deliver_at_ms
 
 
 class DelaysHost(Protocol):
     """The topic, as far as delayed delivery is concerned."""
 
-    @property
-    def topic_id(self) -> int: ...
-    @property
-    def log(self) -> ReadsLog: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def timers(self) -> Timers: ...
-    @property
-    def settings(self) -> Settings: ...
+    topic_id: int
+    log: TopicLog
+    clock: Clock
+    timers: Timers
+    settings: Settings
 
     def start_over(self) -> None:
         """Have the topic loaded anew, not at once: something of it is lost that only reading its log can tell."""

@@ -8,6 +8,7 @@ Source: Pulsar docs, "Topic auto-creation"; semantics 1.1, 1.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from broker_core.base.errors import InvalidTopicNameError, NotAllowedError, TopicNotFoundError
@@ -23,23 +24,23 @@ from broker_core.broker.topic import Topic
 from broker_core.storage.catalogue import Catalogue
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class CreationRules:
     """Each check raises the ServerError that says what may not be made, why, and what to do."""
 
-    def __init__(self, *, registry: TopicRegistry, namespaces: Namespaces, policies: PolicyBook) -> None:
-        self._registry = registry
-        self._namespaces = namespaces
-        self._policies = policies
+    registry: TopicRegistry
+    namespaces: Namespaces
+    policies: PolicyBook
 
     def check_new(self, name: TopicName) -> None:
         """NotAllowedError if a topic of that name exists, or may not be made by an administrator."""
-        self._namespaces.require(name.namespace_name)
+        self.namespaces.require(name.namespace_name)
         if name.partition_index >= 0:
             raise NotAllowedError(
                 f"{name} is named like a partition",
                 hint=f"make the partitioned topic {name.base}, or choose another name",
             )
-        if self._registry.exists(name):
+        if self.registry.exists(name):
             raise NotAllowedError(f"{name} exists already")
 
     def check_room(self, name: TopicName, more: int) -> None:
@@ -47,10 +48,10 @@ class CreationRules:
 
         As in Pulsar only topics that are stored count, and partitions may be added whatever the limit.
         """
-        most = self._policies.settings_of_namespace(name.namespace_name).max_topics_per_namespace
+        most = self.policies.settings_of_namespace(name.namespace_name).max_topics_per_namespace
         if not most or name.is_system or not name.persistent:
             return
-        have = len(self._registry.topics_of(name.namespace_name))
+        have = len(self.registry.topics_of(name.namespace_name))
         if have + more > most:
             raise NamespaceFullError(
                 f"namespace {name.namespace_name} has {have} topics and may have {most}, so {name} was not created",
@@ -60,8 +61,8 @@ class CreationRules:
     def check_made_by_use(self, name: TopicName, *, create: bool) -> None:
         """TopicNotFoundError unless the topic, which does not exist or is an unused partition, may be made by being
         used; ``create``: the client asks for that."""
-        self._namespaces.require(name.namespace_name)
-        if self._registry.is_partition(name):
+        self.namespaces.require(name.namespace_name)
+        if self.registry.is_partition(name):
             return
         self.settings_to_make_by_use(name, create=create)
         if name.partition_index >= 0:
@@ -74,10 +75,10 @@ class CreationRules:
     def settings_to_make_by_use(self, name: TopicName, *, create: bool) -> Settings:
         """The settings of the namespace; TopicNotFoundError unless the topic, which does not exist, may be made by
         being used."""
-        settings = self._policies.settings_of_namespace(name.namespace_name)
-        if not create or not settings.allow_auto_topic_creation or self._registry.partitions(name.base):
-            auto_creation = self._policies.settings.allow_auto_topic_creation
-            raise topic_not_found(self._registry, name, auto_creation=auto_creation)
+        settings = self.policies.settings_of_namespace(name.namespace_name)
+        if not create or not settings.allow_auto_topic_creation or self.registry.partitions(name.base):
+            auto_creation = self.policies.settings.allow_auto_topic_creation
+            raise topic_not_found(self.registry, name, auto_creation=auto_creation)
         return settings
 
 
@@ -122,42 +123,35 @@ _ADDED_A_STEP: Final = 16
 """Partitions that are made in one step, with their cursors; each takes some hundred microseconds."""
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class PartitionGrowth:
     """Adds partitions to a topic, with a cursor on them for every durable subscription of the topic. The cursors begin
     at the first message, so no subscription misses what is sent to a new partition (semantics 1.2). ``topic`` loads a
     partition and makes it if it was never used."""
 
-    def __init__(
-        self,
-        *,
-        registry: TopicRegistry,
-        catalogue: Catalogue,
-        policies: PolicyBook,
-        topic: Callable[[TopicName], Topic],
-    ) -> None:
-        self._registry = registry
-        self._catalogue = catalogue
-        self._policies = policies
-        self._topic = topic
+    registry: TopicRegistry
+    catalogue: Catalogue
+    policies: PolicyBook
+    topic: Callable[[TopicName], Topic]
 
     def grow(self, name: TopicName, partitions: int) -> Generator[None, None, None]:
         """Add partitions until there are so many, in steps. Each step adds some partitions with all their cursors, so
         a crash between two steps leaves no partition without them."""
-        before = self._registry.partitions_of_existing(name)
+        before = self.registry.partitions_of_existing(name)
         check_partitions(partitions)
         if partitions < before:
             raise NotAllowedError(
                 f"{name} has {before} partitions and cannot shrink to {partitions}", hint="partitions can only be added"
             )
         subscriptions = yield from self._subscriptions(name, before)
-        most = self._policies.settings_of(name).max_subscriptions_per_topic
+        most = self.policies.settings_of(name).max_subscriptions_per_topic
         if most and len(subscriptions) > most:
             raise NotAllowedError(
                 f"{name} has {len(subscriptions)} subscriptions, and a new partition may have {most}",
                 hint="delete some, or raise maxSubscriptionsPerTopic",
             )
         a_step = _ADDED_A_STEP if subscriptions else partitions
-        while (before := self._registry.partitions_of_existing(name)) < partitions:
+        while (before := self.registry.partitions_of_existing(name)) < partitions:
             self._add(name, range(before, min(before + a_step, partitions)), subscriptions)
             yield
 
@@ -165,17 +159,17 @@ class PartitionGrowth:
         """The durable subscriptions that any of the first ``count`` partitions has, with their properties; in steps."""
         found: dict[str, Mapping[str, str]] = {}
         for index in range(count):
-            row = self._registry.row(name.partition(index))
+            row = self.registry.row(name.partition(index))
             if row is not None:
-                found |= {each.name: each.properties for each in self._catalogue.subscriptions.of_topic(row.id)}
+                found |= {each.name: each.properties for each in self.catalogue.subscriptions.of_topic(row.id)}
             if not index % _LOOKED_AT_A_STEP:
                 yield
         return found
 
     def _add(self, name: TopicName, added: range, subscriptions: Mapping[str, Mapping[str, str]]) -> None:
-        self._registry.add_partitions(name, added)
+        self.registry.add_partitions(name, added)
         if not subscriptions:
             return  # a partition is made when it is first used
-        for topic in map(self._topic, map(name.partition, added)):
+        for topic in map(self.topic, map(name.partition, added)):
             for subscription in subscriptions.keys() - topic.subscriptions.keys():
                 topic.create_subscription(subscription, InitialPosition.EARLIEST, subscriptions[subscription])

@@ -8,6 +8,7 @@ or ``give_up``: meanwhile no client may begin to use a partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.base.errors import NotAllowedError, ServiceNotReadyError
@@ -24,24 +25,16 @@ _PARTITIONS_A_STEP: Final = 64
 """Partitions that are looked at in one step; to find out whether one has clients takes some microseconds."""
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Deletion:
     """Deletes what the registry has. ``topic`` loads a stored topic, or raises the error that it does not exist."""
 
-    def __init__(
-        self,
-        *,
-        registry: TopicRegistry,
-        namespaces: Namespaces,
-        policies: PolicyBook,
-        non_persistent: NonPersistentTopics,
-        topic: Callable[[TopicName], Topic],
-    ) -> None:
-        self._registry = registry
-        self._namespaces = namespaces
-        self._policies = policies
-        self._non_persistent = non_persistent
-        self._topic = topic
-        self._under_way: set[TopicName] = set()
+    registry: TopicRegistry
+    namespaces: Namespaces
+    policies: PolicyBook
+    non_persistent: NonPersistentTopics
+    topic: Callable[[TopicName], Topic]
+    _under_way: set[TopicName] = field(default_factory=set, init=False)
 
     # -- one topic
 
@@ -50,26 +43,26 @@ class Deletion:
         if not force:
             self._check_without_clients(name)
         if name.persistent:
-            topic = self._topic(name)
-            self._registry.remove_loaded(name)
+            topic = self.topic(name)
+            self.registry.remove_loaded(name)
             topic.delete()
         else:
-            if name not in self._non_persistent and not self._registry.is_partition(name):
-                auto_creation = self._policies.settings.allow_auto_topic_creation
-                raise topic_not_found(self._registry, name, auto_creation=auto_creation)
-            self._non_persistent.remove(name)
-        if not self._registry.is_partition(name):
-            self._policies.forget_topic(name)
+            if name not in self.non_persistent and not self.registry.is_partition(name):
+                auto_creation = self.policies.settings.allow_auto_topic_creation
+                raise topic_not_found(self.registry, name, auto_creation=auto_creation)
+            self.non_persistent.remove(name)
+        if not self.registry.is_partition(name):
+            self.policies.forget_topic(name)
             if name.persistent:
-                self._registry.remove(name)
+                self.registry.remove(name)
 
     def _check_without_clients(self, name: TopicName) -> None:
         """NotAllowedError if a client is connected. Subscriptions without consumers go with their topic, as in
         Pulsar."""
-        passing = self._non_persistent.get(name)
+        passing = self.non_persistent.get(name)
         if passing is not None and passing.in_use:
             raise NotAllowedError(f"{name} is in use", hint="close its clients, or delete the topic with force")
-        topic = self._registry.loaded(name)  # one that is not loaded has no clients
+        topic = self.registry.loaded(name)  # one that is not loaded has no clients
         if topic is None:
             return
         consumers = sum(len(each.consumers) for each in topic.subscriptions.values())
@@ -89,24 +82,24 @@ class Deletion:
     def begin(self, name: TopicName) -> None:
         """A partitioned topic is about to be deleted, partition by partition: until ``finish`` or ``give_up`` no client
         may begin to use one. NotAllowedError while it is being deleted already."""
-        self._registry.partitions_of_existing(name)
+        self.registry.partitions_of_existing(name)
         if name in self._under_way:
             raise NotAllowedError(f"{name} is being deleted already", hint="wait until it is gone")
         self._under_way.add(name)
 
     def check_deletable(self, name: TopicName) -> Generator[None, None, None]:
         """NotAllowedError if a partition has clients; in steps."""
-        for number, partition in enumerate(self._registry.names_of(name)):
+        for number, partition in enumerate(self.registry.names_of(name)):
             self._check_without_clients(partition)
             if not number % _PARTITIONS_A_STEP:
                 yield
 
     def finish(self, name: TopicName) -> None:
         """Delete the partitioned topic itself, and those of its partitions that are not deleted yet."""
-        for partition in self._registry.partitions_used(name):
+        for partition in self.registry.partitions_used(name):
             self.delete_topic(partition, force=True)
-        self._registry.remove_partitioned(name)
-        self._policies.forget_topic(name)
+        self.registry.remove_partitioned(name)
+        self.policies.forget_topic(name)
         self.give_up(name)
 
     def give_up(self, name: TopicName) -> None:
@@ -127,8 +120,8 @@ class Deletion:
 
     def delete_namespace(self, name: NamespaceName, *, force: bool = False) -> None:
         """Delete a namespace. NotAllowedError while it has topics, unless ``force``, which deletes them."""
-        self._namespaces.require(name)
-        left = sorted({TopicName.parse(topic).base for topic in self._registry.names_in(name, TopicsMode.ALL)})
+        self.namespaces.require(name)
+        left = sorted({TopicName.parse(topic).base for topic in self.registry.names_in(name, TopicsMode.ALL)})
         of_users = [topic for topic in left if not topic.is_system]
         if of_users and not force:
             raise NotAllowedError(
@@ -136,9 +129,9 @@ class Deletion:
                 hint="delete them first, or delete the namespace with force",
             )
         for topic in left:
-            if self._registry.partitions(topic):
+            if self.registry.partitions(topic):
                 self.delete_partitioned(topic, force=True)
             else:
                 self.delete_topic(topic, force=True)
-        self._namespaces.delete(name)
-        self._policies.forget_namespace(name)
+        self.namespaces.delete(name)
+        self.policies.forget_namespace(name)

@@ -8,6 +8,7 @@ comes first: a server does that on a thread of its own (``recover``), and withou
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from broker_core.base.errors import (
@@ -36,36 +37,28 @@ def recover_when_opened(_topic_id: int, then: OnRecovered) -> None:
     then(None)
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class TopicLoader:
     """Loads the topics of one registry from one store."""
 
-    def __init__(
-        self,
-        *,
-        registry: TopicRegistry,
-        policies: PolicyBook,
-        store: Store,
-        surroundings: Surroundings,
-        recover: Recover,
-    ) -> None:
-        self._registry = registry
-        self._policies = policies
-        self._store = store
-        self._surroundings = surroundings
-        self._recover = recover
+    registry: TopicRegistry
+    policies: PolicyBook
+    store: Store
+    surroundings: Surroundings
+    recover: Recover
 
     def load(self, name: TopicName) -> Topic:
         """The topic, which is in the catalogue; TopicNotFoundError if it is not. PersistenceServerError: the disk does
         not read what a crash has left of it."""
-        loaded = self._registry.loaded(name)
+        loaded = self.registry.loaded(name)
         if loaded is not None:
             return loaded
-        row = self._registry.row(name)
+        row = self.registry.row(name)
         if row is None:
             raise TopicNotFoundError(f"{name} does not exist")
-        settings = self._policies.settings_of(name)
+        settings = self.policies.settings_of(name)
         try:
-            log = self._store.open_log(row.id, drained=deduplicates(name, settings))
+            log = self.store.open_log(row.id, drained=deduplicates(name, settings))
         except DiskFailedError:
             raise  # the broker stops
         except StorageError as error:
@@ -75,24 +68,24 @@ class TopicLoader:
                 name,
                 row.id,
                 log,
-                self._surroundings,
+                self.surroundings,
                 settings=settings,
-                quotas=self._policies.quotas_of(name),
+                quotas=self.policies.quotas_of(name),
                 unload=self.unload,
             )
         except ServerError:
             log.close()
             raise
-        self._registry.add_loaded(topic)
+        self.registry.add_loaded(topic)
         return topic
 
     def used_topics(self, name: TopicName) -> list[Topic]:
         """The topic of that name, loaded; of a partitioned one those of its partitions that were ever used."""
-        return [self.load(each) for each in self._registry.names_of(name) if self._registry.row(each) is not None]
+        return [self.load(each) for each in self.registry.names_of(name) if self.registry.row(each) is not None]
 
     def unload(self, name: TopicName) -> None:
         """Disconnect all clients of a topic and let it go from memory. Nothing happens if it is not loaded."""
-        topic = self._registry.remove_loaded(name)
+        topic = self.registry.remove_loaded(name)
         if topic is not None:
             topic.close()
 
@@ -101,7 +94,7 @@ class TopicLoader:
     def when_loadable(self, name: TopicName, then: OnRecovered) -> None:
         """Call ``then`` once the topic can be loaded, usually at once: a crash has left nothing to do, and where the
         topic must know what was sent to it before, what an unload has left to be written is written."""
-        self._when_recovered(name, then, drained=lambda: deduplicates(name, self._policies.settings_of(name)))
+        self._when_recovered(name, then, drained=lambda: deduplicates(name, self.policies.settings_of(name)))
 
     def when_ready(self, name: TopicName, then: OnRecovered) -> None:
         """As ``when_loadable``, and what an unloaded topic has left to be written is written in any case."""
@@ -120,7 +113,7 @@ class TopicLoader:
         if row is None:
             recovered(None)
         else:
-            self._recover(row.id, recovered)
+            self.recover(row.id, recovered)
 
     def when_drained(self, name: TopicName, then: Callable[[], None]) -> None:
         """Call ``then`` once nothing is left to be written of a topic that was unloaded."""
@@ -128,7 +121,7 @@ class TopicLoader:
         if row is None:
             then()
         else:
-            self._store.when_drained(row.id, then)
+            self.store.when_drained(row.id, then)
 
     def _row_of_unloaded(self, name: TopicName) -> TopicRow | None:
-        return None if self._registry.loaded(name) is not None else self._registry.row(name)
+        return None if self.registry.loaded(name) is not None else self.registry.row(name)

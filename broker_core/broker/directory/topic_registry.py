@@ -9,6 +9,7 @@ names is told to the watches of topic lists. Source: Pulsar docs, "Topics", "Par
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain, islice
 from typing import Final
@@ -40,25 +41,20 @@ class TopicsMode(Enum):
         return {TopicsMode.PERSISTENT: (stored,), TopicsMode.NON_PERSISTENT: (passing,)}.get(self, (stored, passing))
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class TopicRegistry:
     """The names of one broker."""
 
-    def __init__(
-        self,
-        *,
-        catalogue: Catalogue,
-        clock: Clock,
-        namespaces: Namespaces,
-        non_persistent: NonPersistentTopics,
-        watches: TopicWatches,
-    ) -> None:
-        self._catalogue = catalogue
-        self._clock = clock
-        self._namespaces = namespaces
-        self._non_persistent = non_persistent
-        self._watches = watches
-        self._loaded: dict[TopicName, Topic] = {}
-        self._partitioned = {TopicName.parse(name): n for name, n in catalogue.partitioned_topics.all().items()}
+    catalogue: Catalogue
+    clock: Clock
+    namespaces: Namespaces
+    non_persistent: NonPersistentTopics
+    watches: TopicWatches
+    _loaded: dict[TopicName, Topic] = field(default_factory=dict, init=False)
+    _partitioned: dict[TopicName, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._partitioned = {TopicName.parse(name): n for name, n in self.catalogue.partitioned_topics.all().items()}
 
     # -- what exists
 
@@ -67,7 +63,7 @@ class TopicRegistry:
         return (
             name in self._loaded
             or name in self._partitioned
-            or name in self._non_persistent
+            or name in self.non_persistent
             or self.is_partition(name)
             or self.row(name) is not None
         )
@@ -89,7 +85,7 @@ class TopicRegistry:
 
     def row(self, name: TopicName) -> TopicRow | None:
         """What the catalogue holds of a topic or of a partition that was used; None if it holds nothing."""
-        return self._catalogue.topics.find(str(name))
+        return self.catalogue.topics.find(str(name))
 
     def names_of(self, name: TopicName) -> Iterator[TopicName]:
         """The names under which the messages of a topic are: its partitions, of which there may be very many, or the
@@ -100,16 +96,16 @@ class TopicRegistry:
     def partitions_used(self, name: TopicName) -> list[TopicName]:
         """The partitions of a topic that were ever used and are not deleted."""
         if name.persistent:
-            used: Iterable[TopicName] = map(TopicName.parse, self._catalogue.topics.names(f"{name}{PARTITION_MARK}"))
+            used: Iterable[TopicName] = map(TopicName.parse, self.catalogue.topics.names(f"{name}{PARTITION_MARK}"))
         else:
-            used = self._non_persistent.names()
+            used = self.non_persistent.names()
         return [each for each in used if each.base == name and self.is_partition(each)]
 
     def near(self, name: TopicName, count: int) -> set[str]:
         """Local names in the namespace of ``name`` that are its neighbours in the alphabet, about ``count`` on each
         side."""
-        stored = self._catalogue.topics.names_near(f"persistent://{name.namespace_name}/{name.local}", count)
-        passing = islice(self._non_persistent.names(), 2 * count)
+        stored = self.catalogue.topics.names_near(f"persistent://{name.namespace_name}/{name.local}", count)
+        passing = islice(self.non_persistent.names(), 2 * count)
         neighbours = chain(map(TopicName.parse, stored), passing)
         return {each.base.local for each in neighbours if each.namespace_name == name.namespace_name}
 
@@ -123,7 +119,7 @@ class TopicRegistry:
         self, namespace: NamespaceName, mode: TopicsMode = TopicsMode.PERSISTENT
     ) -> Generator[None, None, list[str]]:
         """As ``topics_of``, in steps; a topic that is made or deleted meanwhile may be in the list or not."""
-        self._namespaces.require(namespace)
+        self.namespaces.require(namespace)
         found: list[str] = []
         for number, name in enumerate(self.names_in(namespace, mode)):
             if not _is_system(name):
@@ -140,33 +136,29 @@ class TopicRegistry:
             for partitioned, partitions in counts.items():
                 if partitioned.startswith(place):
                     yield from (f"{partitioned}{PARTITION_MARK}{index}" for index in range(partitions))
-            for text in chain(self._catalogue.topics.names(place), map(str, self._non_persistent.names())):
+            for text in chain(self.catalogue.topics.names(place), map(str, self.non_persistent.names())):
                 base, _mark, index = text.rpartition(PARTITION_MARK)
                 if text.startswith(place) and not _is_number_below(index, counts.get(base, 0)):
                     yield text
 
     def partitioned_topics_of(self, namespace: NamespaceName) -> list[str]:
         """Names of the partitioned topics of a namespace, without partitions."""
-        self._namespaces.require(namespace)
+        self.namespaces.require(namespace)
         return sorted(str(name) for name in self._partitioned if name.namespace_name == namespace)
 
     def watch_topics(self, watch: TopicWatch) -> Iterator[None]:
-        """Fill in the topics that match, in steps, and then tell of every change until ``unwatch_topics``.
+        """Fill in the topics that match, in steps, and then tell of every change until ``watches.remove``.
 
         The namespace need not exist yet.
         """
-        yield from self._watches.add(watch, self.names_in(watch.namespace, TopicsMode.PERSISTENT))
-
-    def unwatch_topics(self, watch: TopicWatch) -> None:
-        """Tell ``watch`` of no further change."""
-        self._watches.remove(watch)
+        yield from self.watches.add(watch, self.names_in(watch.namespace, TopicsMode.PERSISTENT))
 
     # -- properties
 
     def properties(self, name: TopicName) -> dict[str, str]:
         """The properties that users gave an existing topic."""
         if name in self._partitioned:
-            return self._catalogue.partitioned_topics.properties(str(name))
+            return self.catalogue.partitioned_topics.properties(str(name))
         row = self.row(name)
         return row.of_users if row is not None else {}
 
@@ -177,35 +169,35 @@ class TopicRegistry:
         if row is None and properties and name.persistent and self.is_partition(name):
             row = self.add(name)  # a partition that was not used yet has no row
         if name in self._partitioned:
-            self._catalogue.partitioned_topics.put(str(name), self._partitioned[name], properties)
+            self.catalogue.partitioned_topics.put(str(name), self._partitioned[name], properties)
         elif row is not None:
-            self._catalogue.topics.set_properties(row.id, properties)
+            self.catalogue.topics.set_properties(row.id, properties)
 
     # -- what comes and goes
 
     def add(self, name: TopicName) -> TopicRow:
         """Enter a stored topic, or a partition that is used for the first time."""
-        row = self._catalogue.topics.create(str(name), self._clock.now_ms())
+        row = self.catalogue.topics.create(str(name), self.clock.now_ms())
         if not self.is_partition(name):
-            self._watches.appeared(name)
+            self.watches.appeared(name)
         return row
 
     def add_partitions(self, name: TopicName, added: range) -> None:
         """Enter partitions behind those that a topic has; the first ones make it a partitioned topic."""
-        properties = self._catalogue.partitioned_topics.properties(str(name))
-        self._catalogue.partitioned_topics.put(str(name), added.stop, properties)
+        properties = self.catalogue.partitioned_topics.properties(str(name))
+        self.catalogue.partitioned_topics.put(str(name), added.stop, properties)
         self._partitioned[name] = added.stop
-        self._watches.appeared(name, added)
+        self.watches.appeared(name, added)
 
     def remove(self, name: TopicName) -> None:
         """Tell that a stored topic without partitions was deleted. Its row goes with its log."""
-        self._watches.disappeared(name)
+        self.watches.disappeared(name)
 
     def remove_partitioned(self, name: TopicName) -> None:
         """Forget a partitioned topic, whose partitions are deleted already."""
-        self._catalogue.partitioned_topics.delete(str(name))
+        self.catalogue.partitioned_topics.delete(str(name))
         count = self._partitioned.pop(name)
-        self._watches.disappeared(name, range(count))
+        self.watches.disappeared(name, range(count))
 
     # -- what is loaded
 

@@ -100,7 +100,7 @@ class ActiveConsumer:
 
     def add(self, consumer: Consumer) -> None:
         """Let a consumer in; ConsumerBusyError, and nothing has changed, if the type allows one and has it."""
-        if self._kind.allows_one_consumer and self.consumers:
+        if self._kind.is_exclusive and self.consumers:
             raise ConsumerBusyError(
                 f"subscription {consumer.request.subscription!r} of {self._topic} is exclusive and has a consumer",
                 hint="close that consumer, or subscribe with another name or type",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.base.clock import TimerHandle, Timers
@@ -35,37 +36,27 @@ _SPAN_ENTRIES = 4
 """Entries read in one go, for each wanted one."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LogReader:
-    """Reads for one subscription. ``stopped_at``: the entry in front of which it waits, if any."""
+    """Reads for one subscription, which is called ``name`` in the broker's log. ``stopped_at``: the entry in front of
+    which it waits, if any.
 
-    __slots__ = (
-        "_again", "_log", "_name", "_refused", "_skip", "_stopped", "_timer", "_timers", "_withheld", "damaged_entries",
-        "stopped_at",
-    )  # fmt: skip
+    ``skip`` acknowledges entries of one ledger; None: stop in front of damage. ``again`` is called when reading is
+    worth another try, with the entries that ``read_set`` has called missing; ``stopped`` in the turn after it has
+    stopped in front of damage.
+    """
 
-    def __init__(
-        self,
-        log: TopicLog,
-        name: str,
-        skip: Callable[[int, Sequence[int]], None] | None,
-        timers: Timers,
-        again: Callable[[Sequence[Position]], None],
-        stopped: Callable[[], None],
-    ) -> None:
-        """``skip`` acknowledges entries of one ledger; None: stop in front of damage. ``again`` is called when reading
-        is worth another try, with what ``read_set`` has called missing; ``stopped`` in the turn after it has stopped in
-        front of damage."""
-        self._log = log
-        self._name = name
-        self._skip = skip
-        self._timers = timers
-        self._again = again
-        self._stopped = stopped
-        self._timer: TimerHandle | None = None
-        self._withheld: list[Position] = []
-        self._refused: set[Position] = set()
-        self.damaged_entries = 0
-        self.stopped_at: Position | None = None
+    log: TopicLog
+    name: str
+    skip: Callable[[int, Sequence[int]], None] | None
+    timers: Timers
+    again: Callable[[Sequence[Position]], None]
+    stopped: Callable[[], None]
+    _timer: TimerHandle | None = field(default=None, init=False)
+    _withheld: list[Position] = field(default_factory=list, init=False)
+    _refused: set[Position] = field(default_factory=set, init=False)
+    damaged_entries: int = field(default=0, init=False)
+    stopped_at: Position | None = field(default=None, init=False)
 
     def close(self) -> None:
         """Try nothing again."""
@@ -77,14 +68,14 @@ class LogReader:
         """Entries from ``start`` on, at least one if there is any that can be read."""
         while self.stopped_at is None:
             try:
-                return self._log.read(start, entries_max, bytes_max)
+                return self.log.read(start, entries_max, bytes_max)
             except UnreadableEntryError as error:
                 start = self._damaged(error)
         return []
 
     def has_more(self, position: Position) -> bool:
         """Whether there may be an entry at or after ``position``; saves a read that finds nothing."""
-        return position <= self._log.readable_end
+        return position <= self.log.readable_end
 
     def refuses(self, position: Position) -> bool:
         """Whether ``read_set`` stops in front of it: the disk has refused it, and is not asked again yet."""
@@ -141,7 +132,7 @@ class LogReader:
     def _read_run(self, start: Position, entries_max: int, bytes_max: int, *, in_order: bool) -> list[StoredEntry]:
         """Entries from exactly ``start`` on without a gap; none if ``start`` is gone, damaged or refused."""
         try:
-            got = self._log.read(start, entries_max, bytes_max)
+            got = self.log.read(start, entries_max, bytes_max)
         except UnreadableEntryError as error:
             if error.refused and in_order and error.position == start:
                 self._refused.add(start)
@@ -164,25 +155,25 @@ class LogReader:
         position = error.position
         if error.refused:
             self._try_later(error, stop=stop)
-        elif self._skip is not None:
+        elif self.skip is not None:
             through = error.through if stop else position
             self.damaged_entries += through.entry - position.entry + 1
-            logger.error("damaged entry skipped subscription=%s position=%s error=%s", self._name, position, error)
-            self._skip(position.ledger, range(position.entry, through.entry + 1))
-            return self._log.next_valid(through)
+            logger.error("damaged entry skipped subscription=%s position=%s error=%s", self.name, position, error)
+            self.skip(position.ledger, range(position.entry, through.entry + 1))
+            return self.log.next_valid(through)
         else:
             self._stop(error, stop=stop)
-        return self._log.next_valid(position)
+        return self.log.next_valid(position)
 
     def _stop(self, error: UnreadableEntryError, *, stop: bool) -> None:
         position = error.position
         self.damaged_entries += 1
         if not stop:
-            logger.error("damaged entry not sent again subscription=%s position=%s", self._name, position)
+            logger.error("damaged entry not sent again subscription=%s position=%s", self.name, position)
         else:
-            logger.error("stopped at damaged entry subscription=%s position=%s error=%s", self._name, position, error)
+            logger.error("stopped at damaged entry subscription=%s position=%s error=%s", self.name, position, error)
             self.stopped_at = position
-            self._timers.call_later(0, self._stopped)
+            self.timers.call_later(0, self.stopped)
 
     def _try_later(self, error: UnreadableEntryError, *, stop: bool) -> None:
         if stop:
@@ -194,16 +185,16 @@ class LogReader:
     def _refuse(self, error: UnreadableEntryError) -> None:
         """Book what the disk refused, and see to it that it is asked again."""
         self.damaged_entries += 1
-        logger.error("read refused subscription=%s position=%s error=%s", self._name, error.position, error)
+        logger.error("read refused subscription=%s position=%s error=%s", self.name, error.position, error)
         if self._timer is None:
-            self._timer = self._timers.call_later(TRY_AGAIN_S, self._try_again)
+            self._timer = self.timers.call_later(TRY_AGAIN_S, self._try_again)
 
     def _try_again(self) -> None:
         self._timer = None
         withheld, self._withheld = self._withheld, []
         self._refused.clear()
         self.retry_damaged()
-        self._again(withheld)
+        self.again(withheld)
 
 
 def _spans(wanted: PositionSet, entries_max: int) -> Iterator[Run]:

@@ -65,7 +65,7 @@ class SingleActiveDispatcher(Dispatcher):
 
     def _filter_of(self, consumer: Consumer) -> StickyRanges[Consumer] | None:
         """The key ranges that ``consumer`` brought; ConsumerAssignError if they cannot be."""
-        if not self.kind.filters_by_key_ranges or self.consumers or not consumer.request.key_shared.ranges:
+        if not self.kind.is_exclusive or self.consumers or not consumer.request.key_shared.ranges:
             return None
         ranges = StickyRanges(wanted_ranges)
         ranges.add(consumer)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Mapping
 from typing import Protocol
 
 from broker_core.base.errors import ProducerBlockedQuotaError, ProducerBlockedQuotaException, ServerError
@@ -34,18 +33,13 @@ _EVICTION = "consumer_backlog_eviction"
 class QuotaHost(Protocol):
     """The topic, as far as its backlog is concerned."""
 
-    @property
-    def name(self) -> TopicName: ...
-    @property
-    def log(self) -> TopicLog: ...
-    @property
-    def age_clock(self) -> AgeClock: ...
-    @property
-    def quotas(self) -> Quotas: ...
-    @property
-    def producers(self) -> Producers: ...
-    @property
-    def subscriptions(self) -> Mapping[str, Subscription]: ...
+    name: TopicName
+    log: TopicLog
+    age_clock: AgeClock
+    quotas: Quotas
+    producers: Producers
+    subscriptions: dict[str, Subscription]
+
     def expire(self, subscription: Subscription, older_than_s: int, *, at_once: bool = False) -> bool: ...
 
 

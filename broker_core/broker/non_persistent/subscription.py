@@ -21,7 +21,7 @@ from broker_core.broker.dispatch.key_shared.selectors import make_selector
 from broker_core.broker.dispatch.round_robin import RoundRobin
 from broker_core.broker.membership import check_joinable, deletion_problem
 from broker_core.broker.rates import Traffic
-from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
+from broker_core.broker.requests import AckId, AckKind, SubscribeRequest
 from broker_core.broker.sinks import ConsumerSink, Delivery
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.entry_peek import sticky_key
@@ -36,19 +36,19 @@ class Choice(Protocol):
 
     def add(self, consumer: Consumer) -> None:
         """Let a consumer in; a ServerError leaves everything as it was."""
-        ...
 
     def remove(self, leavers: Sequence[Consumer]) -> None:
-        """Let them go, but not the last one."""
-        ...
-
-    def changed(self, consumer: Consumer) -> None:
-        """It may be able to take messages again."""
-        ...
+        """Let consumers go, but not the last one."""
 
     def next(self, body: bytes) -> Consumer | None:
         """The consumer that gets the entry ``body``; it can take it."""
         ...
+
+    def can_take_more(self, consumer: Consumer) -> None:
+        """The consumer may be able to take messages again."""
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Nothing is stored that could be sent again."""
 
 
 def can_take(consumer: Consumer) -> bool:
@@ -56,23 +56,14 @@ def can_take(consumer: Consumer) -> bool:
     return consumer.permits > 0 and consumer.sink.writable
 
 
-class OneActive:
+class OneActive(ActiveConsumer, Choice):
     """Exclusive and Failover: the active consumer or none (semantics 2.2, 2.3)."""
 
-    def __init__(self, kind: SubscriptionType, topic: TopicName, settings: Settings) -> None:
-        self._active = ActiveConsumer(kind, topic, settings)
-        self.add = self._active.add
-        self.remove = self._active.remove
-
-    def changed(self, consumer: Consumer) -> None:
-        pass
-
     def next(self, body: bytes) -> Consumer | None:
-        active = self._active.consumer
-        return active if active is not None and can_take(active) else None
+        return self.consumer if self.consumer is not None and can_take(self.consumer) else None
 
 
-class InTurns:
+class InTurns(Choice):
     """Shared: in turns among the consumers of the best priority that can take a message (semantics 2.4.2)."""
 
     def __init__(self) -> None:
@@ -84,7 +75,7 @@ class InTurns:
     def remove(self, leavers: Sequence[Consumer]) -> None:
         self._consumers.remove(leavers)
 
-    def changed(self, consumer: Consumer) -> None:
+    def can_take_more(self, consumer: Consumer) -> None:
         self._consumers.set_available(consumer, can_take(consumer))
 
     def next(self, body: bytes) -> Consumer | None:
@@ -95,7 +86,7 @@ class InTurns:
         return None
 
 
-class ByKey:
+class ByKey(Choice):
     """Key_Shared: the owner of the entry's key. Nothing is ever sent again, so no key waits (semantics 2.6 to 2.8)."""
 
     def __init__(self, request: SubscribeRequest, settings: Settings) -> None:
@@ -115,9 +106,6 @@ class ByKey:
     def remove(self, leavers: Sequence[Consumer]) -> None:
         for consumer in leavers:
             self._selector.remove(consumer)
-
-    def changed(self, consumer: Consumer) -> None:
-        pass
 
     def next(self, body: bytes) -> Consumer | None:
         owner = self._selector.select(self._selector.hash_of(sticky_key(body, self._keyless)))
@@ -169,7 +157,7 @@ class NonPersistentSubscription:
         self._unused = unused
         self.consumers_max = settings.max_consumers_per_subscription
         self.acks = IgnoredAcks(clock)
-        self._choice = make_choice(request, topic, settings)
+        self.dispatcher = make_choice(request, topic, settings)
 
     def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
         """Let a consumer in, or raise the ServerError that says why not."""
@@ -178,7 +166,7 @@ class NonPersistentSubscription:
         consumer = Consumer(
             request, sink, self, connected_since_ms=clock.now_ms(), traffic=Traffic(clock), redelivered=Traffic(clock)
         )
-        self._choice.add(consumer)
+        self.dispatcher.add(consumer)
         self.consumers.append(consumer)
         return consumer
 
@@ -189,14 +177,14 @@ class NonPersistentSubscription:
     def offer(self, entry: StoredEntry) -> bool:
         """Give the entry to the consumer that is next and can take it now; false if it was dropped."""
         size = len(entry.body)
-        consumer = self._choice.next(entry.body)
+        consumer = self.dispatcher.next(entry.body)
         counted = self.dropped if consumer is None else self.traffic
         counted.messages += entry.messages
         counted.bytes += size
         if consumer is None:
             return False
         consumer.send([Delivery(entry, 0, None)], entry.messages, size, entry.broker_timestamp)
-        self._choice.changed(consumer)
+        self.dispatcher.can_take_more(consumer)
         return True
 
     def disconnect_all(self) -> None:
@@ -214,19 +202,13 @@ class NonPersistentSubscription:
             consumer.closed = True
         self.consumers = [consumer for consumer in self.consumers if not consumer.closed]
         if self.consumers:
-            self._choice.remove(leavers)
+            self.dispatcher.remove(leavers)
         else:
             self._unused()
 
     def permits_came(self, consumer: Consumer) -> None:
         consumer.flowed(self._clock.now_ms())
-        self._choice.changed(consumer)
-
-    def writable_again(self, consumer: Consumer) -> None:
-        self._choice.changed(consumer)
-
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
-        """There is nothing to send again."""
+        self.dispatcher.can_take_more(consumer)
 
     def seek(self, position: Position, ack_set: Sequence[int] | None, on_done: OnDone) -> None:
         """There is nothing to go back to: at any position the next message that is published is the next one sent."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from broker_core.base.errors import (
@@ -32,7 +33,7 @@ from broker_core.broker.publishing.deduplication import (
 )
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import ProducerRequest
-from broker_core.broker.sinks import JointSink, ProducerSink
+from broker_core.broker.sinks import InFlight, JointSink, ProducerSink
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.topic_log import LogTerminatedError
 from broker_core.wire.entry import read_metadata, split_entry
@@ -72,11 +73,12 @@ class EntryLog(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Producer:
     """A producer of one topic. ``pending_bytes`` and ``pending_entries``: sent but not yet answered. ``accepting``: it
     is connected, so that its sends count; it is not while it waits for exclusive access, nor after its end.
     ``topic_epoch``: what it was given with its access (``Producers``), None for nothing. ``chunks``: how many of its
-    entries were chunks, for statistics.
+    entries were chunks, for statistics; ``topic_chunks``: of the topic's.
 
     ``plain_log``: the log, while nothing has to be checked of a small entry of one message, which may then go in with
     those of other producers (``joint_run``); else None.
@@ -86,77 +88,42 @@ class Producer:
     It has 27 attributes: each entry that is sent needs most of them, and groups of them would cost it a step each.
     """
 
-    __slots__ = (
-        "_idle",
-        "_in_flight",
-        "_log",
-        "_of_connection",
-        "_on_durable",
-        "_on_recorded",
-        "_records",
-        "_released",
-        "_replicates",
-        "_sink",
-        "_topic_chunks",
-        "_unstored",
-        "accepting",
-        "chunks",
-        "closed",
-        "connected_since_ms",
-        "deduplication",
-        "delays",
-        "message_bytes_max",
-        "name",
-        "pending_bytes",
-        "pending_entries",
-        "plain_log",
-        "request",
-        "topic_epoch",
-        "topic_traffic",
-        "traffic",
-    )
+    request: ProducerRequest
+    name: str
+    sink: InitVar[ProducerSink]
+    log: EntryLog
+    _: KW_ONLY
+    message_bytes_max: int
+    traffic: Traffic
+    topic_traffic: Traffic
+    chunks: Traffic
+    topic_chunks: Traffic
+    connected_since_ms: int
+    released: Callable[[Producer], None]
+    pending_bytes: int = field(default=0, init=False)
+    pending_entries: int = field(default=0, init=False)
+    accepting: bool = field(default=False, init=False)
+    closed: bool = field(default=False, init=False)
+    topic_epoch: int | None = field(default=None, init=False)
+    deduplication: Deduplication | None = field(default=None, init=False)
+    delays: TopicDelays | None = field(default=None, init=False)
+    _sink: ProducerSink | None = field(init=False)
+    _of_connection: InFlight = field(init=False)
+    plain_log: EntryLog | None = field(default=None, init=False)
+    _in_flight: deque[_Run] = field(default_factory=deque, init=False)
+    _records: deque[tuple[str, int]] = field(default_factory=deque, init=False)
+    _replicates: bool = field(init=False)
+    _unstored: int = field(default=0, init=False)
+    _on_durable: OnDurable = field(init=False)
+    _on_recorded: OnDurable = field(init=False)
+    _idle: Callable[[], None] | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        request: ProducerRequest,
-        name: str,
-        sink: ProducerSink,
-        log: EntryLog,
-        *,
-        message_bytes_max: int,
-        traffic: Traffic,
-        topic_traffic: Traffic,
-        chunks: tuple[Traffic, Traffic],
-        connected_since_ms: int,
-        released: Callable[[Producer], None],
-    ) -> None:
-        """``chunks``: what counts the chunks of this producer, and those of the topic."""
-        self.request = request
-        self.name = name
-        self.message_bytes_max = message_bytes_max
-        self.traffic = traffic
-        self.chunks, self._topic_chunks = chunks
-        self.connected_since_ms = connected_since_ms
-        self.pending_bytes = 0
-        self.pending_entries = 0
-        self.accepting = False
-        self.closed = False
-        self.topic_epoch: int | None = None
-        self.deduplication: Deduplication | None = None
-        self.delays: TopicDelays | None = None
-        self._sink: ProducerSink | None = sink
+    def __post_init__(self, sink: ProducerSink) -> None:
+        self._sink = sink
         self._of_connection = sink.in_flight
-        self._log = log
-        self.plain_log: EntryLog | None = None
-        self.topic_traffic = topic_traffic
-        self._released = released
-        self._in_flight: deque[_Run] = deque()
-        self._records: deque[tuple[str, int]] = deque()
-        self._replicates = name.startswith(REPLICATOR_PREFIX)
-        self._unstored = 0
+        self._replicates = self.name.startswith(REPLICATOR_PREFIX)
         self._on_durable = self._durable
         self._on_recorded = self._recorded
-        self._idle: Callable[[], None] | None = None
 
     def check_with(self, *, deduplication: Deduplication | None, delays: TopicDelays | None) -> None:
         """From now on check what is sent against these."""
@@ -171,7 +138,7 @@ class Producer:
             and self.delays is None
             and self.message_bytes_max >= SMALL_ENTRY_BYTES_MAX
         )
-        self.plain_log = self._log if plain else None
+        self.plain_log = self.log if plain else None
 
     def send(self, head: SendHead, body: bytes) -> None:
         """Append one entry; the sink gets its receipt once it is durable, or an error, in the order of the sends.
@@ -196,7 +163,7 @@ class Producer:
                 self._answer_repeated(verdict, sequence_id, highest_sequence_id)
                 return
         try:
-            position = self._log.append(body, messages, self._on_durable if record is None else self._on_recorded)
+            position = self.log.append(body, messages, self._on_durable if record is None else self._on_recorded)
         except StorageError as error:
             self.refuse(sequence_id, not_stored(error))
             return
@@ -225,7 +192,7 @@ class Producer:
                 self.send(head, body)
             return
         try:
-            first = self._log.append_all(bodies, messages, self._on_durable)
+            first = self.log.append_all(bodies, messages, self._on_durable)
         except StorageError as error:
             for sequence_id in sends.sequence_ids:
                 self.refuse(sequence_id, not_stored(error))
@@ -236,7 +203,7 @@ class Producer:
 
     def _count_chunks(self, entries: int) -> None:
         self.chunks.messages += entries
-        self._topic_chunks.messages += entries
+        self.topic_chunks.messages += entries
 
     def _in_flight_now(
         self, sequence_ids: Sequence[int], highest_ids: Sequence[int], first: Position, size_bytes: int, messages: int
@@ -289,7 +256,7 @@ class Producer:
 
     def when_stored(self, then: OnDurable) -> None:
         """Call ``then`` when all that the log has taken so far is stored."""
-        self._log.when_stored(then)
+        self.log.when_stored(then)
 
     def open(self, topic_epoch: int | None) -> None:
         """``Producers`` has connected it: what is sent counts from now on."""
@@ -339,7 +306,7 @@ class Producer:
             self.closed = True
             self.accepting = False
             self.plain_log = None
-            self._released(self)
+            self.released(self)
 
     def _check(
         self, deduplication: Deduplication, sequence_id: int, highest: int, body: bytes, is_chunk: bool

@@ -73,7 +73,7 @@ def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeReque
     if subscribe.start_message_rollback_duration_sec and subscribe.durable:
         raise NotAllowedError("a start by duration is for readers only", hint="seek to a time after subscribing")
     kind = SubscriptionType(subscribe.subType)
-    if subscribe.read_compacted and not kind.allows_compacted_reads:
+    if subscribe.read_compacted and not kind.has_active_consumer:
         raise NotAllowedError("a compacted read is possible on Exclusive and Failover subscriptions only")
     return SubscribeRequest(
         subscription=_subscription_name(subscribe.subscription),

@@ -56,4 +56,4 @@ def handle_watch_topic_list_close(session: Session, command: BaseCommand) -> Non
 def _forget(session: Session, number: int) -> None:
     watch = session.watches.pop(number, None)
     if watch is not None:
-        session.node.broker.registry.unwatch_topics(watch)
+        session.node.broker.registry.watches.remove(watch)
