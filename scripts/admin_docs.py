@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.routing import Route
 
-from broker_core.server.admin import policies
+from broker_core.base.policies import POLICIES
 from broker_core.server.admin.app import SECTIONS
 
 _INTRO: Final = (
@@ -56,11 +56,10 @@ def admin_markdown() -> str:
         lines += [_row(route) for route in routes]
         lines.append("")
     lines += _POLICIES
-    for policy in policies.POLICIES:
-        if policy.field == "message_ttl_in_seconds":
-            continue
-        names = (f"`{name}`" if name else "" for name in (policy.namespace, policy.topic))
-        lines.append(f"| {' | '.join(names)} | {'yes' if policy.applied else ''} |")
+    for policy in POLICIES:
+        if not policy.own_requests:
+            names = (f"`{name}`" if name else "" for name in (policy.namespace, policy.topic))
+            lines.append(f"| {' | '.join(names)} | {'yes' if policy.applied else ''} |")
     return "\n".join(lines) + "\n"
 
 

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from broker_core.base.clock import Clock, Timers
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName, check_properties
+from broker_core.base.policies import Policies
 from broker_core.base.settings import Settings
 from broker_core.broker.directory.creation import (
     CreationRules,
@@ -31,8 +32,7 @@ from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.limits.age_clock import AgeClock
 from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.non_persistent import NonPersistentTopic, NonPersistentTopics
-from broker_core.broker.policies.policy_book import PolicyBook
-from broker_core.broker.policies.policy_values import Policies
+from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.topic import Surroundings, Topic
 from broker_core.broker.upkeep import Upkeep
 from broker_core.storage.report import Damage

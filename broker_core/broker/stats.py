@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from broker_core.base.clock import Clock
+from broker_core.base.policies import Quotas
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
@@ -27,7 +28,6 @@ from broker_core.broker.limits.backlog_quota import (
     oldest_stored_ms,
     slowest_subscription,
 )
-from broker_core.broker.policies.policy_values import Quotas
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.rates import Traffic
 from broker_core.broker.subscription import Subscription

@@ -22,6 +22,7 @@ from broker_core.base.errors import (
     TopicTerminatedError,
 )
 from broker_core.base.names import TopicName, check_not_reserved, check_properties, check_subscription_name
+from broker_core.base.policies import Quotas
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer, OnDone
@@ -43,7 +44,6 @@ from broker_core.broker.membership import (
     check_room_for_producer,
     check_room_for_subscription,
 )
-from broker_core.broker.policies.policy_values import Quotas
 from broker_core.broker.publishing.deduplication import DeduplicationCursor, forget_sequence_ids
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.publishing.producers import Producers

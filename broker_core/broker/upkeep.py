@@ -26,6 +26,7 @@ from typing import Final
 from broker_core.base.clock import TimerHandle, Timers
 from broker_core.base.errors import PersistenceServerError, ServerError, ServiceNotReadyError, StorageError
 from broker_core.base.names import TopicName
+from broker_core.base.policies import Retention
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import OnDone
@@ -33,7 +34,6 @@ from broker_core.broker.directory.topic_loader import TopicLoader
 from broker_core.broker.directory.topic_registry import TopicRegistry
 from broker_core.broker.limits import backlog_quota
 from broker_core.broker.limits.disk_reserve import DiskReserve
-from broker_core.broker.policies.policy_values import retention_of
 from broker_core.broker.topic import Topic
 from broker_core.storage.catalogue import Catalogue
 
@@ -46,7 +46,7 @@ def trim(topic: Topic, *, retained: bool = True, on_done: OnDone = lambda _error
     """
     topic.log.roll_if_due()
     subscribed = any(each.durable for each in topic.subscriptions.values())
-    kept_whole = topic.settings.retain_without_subscription and retention_of(topic.settings).nothing
+    kept_whole = topic.settings.retain_without_subscription and Retention.of(topic.settings).nothing
     if retained and not subscribed and kept_whole:
         on_done(None)
         return
@@ -74,7 +74,7 @@ def _released_through(topic: Topic) -> Position:
 
 def _deletable_through(topic: Topic, released: Position, retained: bool) -> Position | None:
     """The last entry of the newest ledger that may go, all older ones included; None if not even the oldest may."""
-    retention = retention_of(topic.settings)
+    retention = Retention.of(topic.settings)
     now_ms = topic.age_clock.now_ms()
     left_bytes = topic.log.size_bytes
     through: Position | None = None

@@ -14,6 +14,7 @@ import click
 
 from broker_core.base.errors import UsageError
 from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.policies import POLICIES
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.namespace import check_namespace
 from broker_core.cli.output import Format, Row, format_option, print_rows
@@ -23,20 +24,8 @@ from broker_core.cli.topic import find_stats
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
 
-TOPIC_POLICIES: Final = (
-    *("retention", "messageTTL", "backlogQuota", "deduplicationEnabled", "deduplicationSnapshotInterval"),
-    *("maxProducers", "maxConsumers", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic", "maxMessageSize"),
-    *("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription", "autoSubscriptionCreation"),
-    *("subscriptionExpirationTime", "delayedDelivery", "subscriptionTypesEnabled"),
-)
-
-NAMESPACE_POLICIES: Final = (
-    *("retention", "messageTTL", "backlogQuota", "deduplication", "deduplicationSnapshotInterval"),
-    *("maxProducersPerTopic", "maxConsumersPerTopic", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic"),
-    *("maxTopicsPerNamespace", "maxUnackedMessagesPerConsumer", "maxUnackedMessagesPerSubscription"),
-    *("subscriptionExpirationTime", "autoTopicCreation", "autoSubscriptionCreation", "delayedDelivery"),
-    "subscriptionTypesEnabled",
-)
+TOPIC_POLICIES: Final = tuple(each.topic for each in POLICIES if each.topic)
+NAMESPACE_POLICIES: Final = tuple(each.namespace for each in POLICIES if each.namespace)
 
 R = TypeVar("R")
 

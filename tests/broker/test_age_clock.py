@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from broker_core.base.clock import SystemClock
+from broker_core.base.policies import BacklogQuota, Policies, Retention
 from broker_core.base.steps import drained
 from broker_core.broker.limits.age_clock import AgeClock
-from broker_core.broker.policies.policy_values import BacklogQuota, Policies, Retention
 from broker_core.testing.virtual_timers import VirtualTimers
 from tests.broker.test_expiry import EXPIRY_MS, MINUTE_MS, NAME, QUOTA_MS, backlog, ledgers_left, wait
 from tests.broker.world import EARLIEST, World, ack_through

@@ -10,10 +10,10 @@ import pytest
 
 from broker_core.base.errors import NotAllowedError, PersistenceServerError, ServiceNotReadyError
 from broker_core.base.names import TopicName
+from broker_core.base.policies import Policies
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.steps import drained
 from broker_core.broker import AccessMode, Producer, topic_stats
-from broker_core.broker.policies.policy_values import Policies
 from broker_core.broker.upkeep import trim
 from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.wire.entry import read_metadata, seal_entry

@@ -15,6 +15,7 @@ from broker_core.base.errors import (
     TopicNotFoundError,
 )
 from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.policies import Policies
 from broker_core.base.positions import Position
 from broker_core.base.steps import drained
 from broker_core.broker import (
@@ -29,7 +30,6 @@ from broker_core.broker import (
     TopicsMode,
 )
 from broker_core.broker.non_persistent import NonPersistentTopic, non_persistent_topic_stats
-from broker_core.broker.policies.policy_values import Policies
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata

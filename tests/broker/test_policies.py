@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import ConsumerBusyError, NotAllowedError, ProducerBusyError
 from broker_core.base.names import NamespaceName, TopicName
-from broker_core.base.settings import Settings
-from broker_core.base.steps import drained
-from broker_core.broker.directory.namespaces import NamespaceFullError
-from broker_core.broker.policies.policy_values import (
+from broker_core.base.policies import (
     NO_POLICIES,
     AutoSubscriptionCreation,
     AutoTopicCreation,
@@ -23,6 +20,9 @@ from broker_core.broker.policies.policy_values import (
     quotas_under,
     settings_under,
 )
+from broker_core.base.settings import Settings
+from broker_core.base.steps import drained
+from broker_core.broker.directory.namespaces import NamespaceFullError
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, TOPIC, World
 
 NAMESPACE = NamespaceName("public", "default")

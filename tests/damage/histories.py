@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from broker_core.base.names import TopicName
+from broker_core.base.policies import Policies
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
 from broker_core.broker import AckId, AckKind
-from broker_core.broker.policies.policy_values import Policies
 from broker_core.storage import Catalogue, CursorState, TopicLog, UnreadableEntryError
 from broker_core.testing.sim_disk import POLICIES, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers

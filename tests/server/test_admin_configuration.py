@@ -11,7 +11,7 @@ import pytest
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.settings import Settings
-from broker_core.broker.policies.policy_book import DYNAMIC
+from broker_core.broker.policy_book import DYNAMIC
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
 

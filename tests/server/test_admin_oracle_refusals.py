@@ -12,8 +12,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from broker_core.broker.policies.policy_values import AutoTopicCreation, DelayedDelivery, Retention
-from broker_core.server.admin.policies import POLICIES, PolicyPath
+from broker_core.base.policies import POLICIES, AutoTopicCreation, DelayedDelivery, Policy, Retention
 from tests.server.oracle import Ask, Both, answer_to, compare
 
 pytestmark = pytest.mark.pulsar
@@ -62,14 +61,14 @@ SMALL: Final = '{"retentionTimeInMinutes":10,"retentionSizeInMB":1}'
 QUOTAS: Final = ('{"limitSize":1}', '{"limitSize":1,"policy":"strange"}', "[1]", "{}")
 
 
-def _bad(policy: PolicyPath) -> tuple[str, ...]:
+def _bad(policy: Policy) -> tuple[str, ...]:
     if policy.field == "subscription_types_enabled":
         return ('"x"', "7")
     return BAD.get(policy.kind, STRANGE)
 
 
-def _of_policy(policy: PolicyPath, level: str) -> list[Ask]:
-    name = policy.namespace if level == "N" else policy.topic
+def _of_policy(policy: Policy, level: str) -> list[Ask]:
+    name = policy.path(level)
     place = N if level == "N" else T
     good = GOOD.get(policy.kind, '["Shared"]' if policy.field == "subscription_types_enabled" else "{}")
     absent = [Ask(method, f"{each}/{name}", same=False) for each in NO_PLACES[level] for method in ("GET", "DELETE")]
@@ -99,8 +98,8 @@ def _of_quotas(level: str) -> list[Ask]:
 
 MADE: Final = [Ask("PUT", N), Ask("PUT", T, "{}"), Ask("PUT", "persistent/{}/q/partitions", "2")]
 ASKS: Final = [
-    *(ask for policy in POLICIES if policy.namespace for ask in _of_policy(policy, "N")),
-    *(ask for policy in POLICIES if policy.topic for ask in _of_policy(policy, "T")),
+    *(ask for policy in POLICIES if policy.path("N") for ask in _of_policy(policy, "N")),
+    *(ask for policy in POLICIES if policy.path("T") for ask in _of_policy(policy, "T")),
     *(ask for level in ("N", "T") for ask in _of_quotas(level)),
     *(Ask("POST", f"{each}/messageTTL?messageTTL=-7", same=False) for each in (T, *NO_PLACES["T"])),
     *(Ask(method, f"{each}/messageTTL", same=False) for each in NO_PLACES["T"] for method in ("GET", "DELETE")),

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from broker_core.server.admin.policies import POLICIES
+from broker_core.base.policies import POLICIES
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
 
@@ -36,7 +36,7 @@ LEVELS = [
     pytest.param(level, policy, id=f"{level}-{policy.field}")
     for policy in POLICIES
     for level in ("namespace", "topic")
-    if getattr(policy, level)
+    if policy.path(level[0].upper())
 ]
 
 

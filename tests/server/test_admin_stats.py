@@ -7,9 +7,9 @@ import httpx
 import msgspec
 import pytest
 
+from broker_core.base.policies import quotas_under
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
-from broker_core.broker.policies.policy_values import quotas_under
 from broker_core.broker.stats import TopicStats, unused_topic_stats
 from broker_core.client import Client
 from broker_core.server.admin.statistics import merged_stats

@@ -18,7 +18,7 @@ from broker_core.base.settings import Settings
 from broker_core.base.suggest import did_you_mean
 from broker_core.broker.directory.namespaces import NamespaceFullError, Namespaces
 from broker_core.broker.directory.topic_registry import TopicRegistry
-from broker_core.broker.policies.policy_book import PolicyBook
+from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.requests import InitialPosition
 from broker_core.broker.topic import Topic
 from broker_core.storage.catalogue import Catalogue

@@ -18,7 +18,7 @@ from broker_core.broker.directory.creation import topic_not_found
 from broker_core.broker.directory.namespaces import Namespaces
 from broker_core.broker.directory.topic_registry import TopicRegistry, TopicsMode
 from broker_core.broker.non_persistent import NonPersistentTopics
-from broker_core.broker.policies.policy_book import PolicyBook
+from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.topic import Topic
 
 _PARTITIONS_A_STEP: Final = 64

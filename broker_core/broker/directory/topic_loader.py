@@ -20,7 +20,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import TopicName
 from broker_core.broker.directory.topic_registry import TopicRegistry
-from broker_core.broker.policies.policy_book import PolicyBook
+from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.topic import Surroundings, Topic, deduplicates
 from broker_core.storage.catalogue import TopicRow
 from broker_core.storage.store import Store

@@ -16,11 +16,11 @@ from typing import Protocol
 
 from broker_core.base.errors import ProducerBlockedQuotaError, ProducerBlockedQuotaException, ServerError
 from broker_core.base.names import TopicName
+from broker_core.base.policies import BacklogQuota, Quotas
 from broker_core.base.positions import Position
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.seeking import Places, first_readable
 from broker_core.broker.limits.age_clock import AgeClock
-from broker_core.broker.policies.policy_values import BacklogQuota, Quotas
 from broker_core.broker.publishing.producers import Producers
 from broker_core.broker.subscription import Subscription
 from broker_core.storage.topic_log import TopicLog

@@ -8,7 +8,6 @@ need a stored message is refused. Source: Pulsar docs, "Non-persistent topics"; 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from broker_core.base.clock import Clock
 from broker_core.base.errors import ConsumerBusyError, NotAllowedError, ServerError
@@ -30,7 +29,7 @@ KEYLESS = b"NONE_KEY"
 """The key of messages without one where they all go to one consumer (semantics 1.6)."""
 
 
-class Choice(Protocol):
+class Choice:
     """The members of one subscription, and the one that gets a message now. A choice never waits: None means that the
     message is dropped. The rules are those of persistent topics."""
 
@@ -42,7 +41,7 @@ class Choice(Protocol):
 
     def next(self, body: bytes) -> Consumer | None:
         """The consumer that gets the entry ``body``; it can take it."""
-        ...
+        raise NotImplementedError
 
     def can_take_more(self, consumer: Consumer) -> None:
         """The consumer may be able to take messages again."""

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from broker_core import __version__
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.settings import Settings
-from broker_core.broker.policies.policy_book import DYNAMIC
+from broker_core.broker.policy_book import DYNAMIC
 from broker_core.server.admin.answers import BadRequestError, Outcome, RefusedError, text_answer
 from broker_core.server.admin.namespace_object import BUNDLE
 from broker_core.server.admin.requests import AdminRequest, Route

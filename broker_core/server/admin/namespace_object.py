@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from broker_core.base.names import NamespaceName
+from broker_core.base.policies import Policies
 from broker_core.broker.broker import Broker
-from broker_core.broker.policies.policy_values import Policies
 from broker_core.server.admin.answers import BadRequestError, RefusedError
 from broker_core.server.admin.bodies import converted
 from broker_core.server.admin.policies import quota_answer

@@ -1,171 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies of namespaces and topics: read, set, remove, one path for each, under Pulsar's names and status codes.
 
-One table says under which name a policy is found at each level, what its body is, and what a topic answers with
-``?applied=true``: the value in force whatever level it comes from. A policy that is not set is an empty answer, as in
-Pulsar. A partition has no policies of its own: they are set for the topic that it is part of. Stricter than Pulsar: a
-body with a field that the policy does not have is refused (400), and removing is possible for every policy. Policies
-that this broker would not act on have no path; what means nothing to a topic that is not stored cannot be set for one
-(405). Source: Pulsar docs, "Admin API - namespaces", "Topic policies"; semantics 1.1.5.
+The table of policies says under which name a policy is found at each level, and which body and answers it has; with
+``?applied=true`` a topic answers with the value in force whatever level it comes from. A policy that is not set is an
+empty answer, as in Pulsar. A partition has no policies of its own: they are set for the topic that it is part of.
+Stricter than Pulsar: a body with a field that the policy does not have is refused (400), and removing is possible for
+every policy. Policies that this broker would not act on have no path; what means nothing to a topic that is not stored
+cannot be set for one (405). Source: Pulsar docs, "Admin API - namespaces", "Topic policies"; semantics 1.1.5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from starlette.responses import Response
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import TopicName
-from broker_core.base.settings import Settings, SubscriptionTypeName
-from broker_core.broker.policies.policy_values import (
+from broker_core.base.policies import (
     COUNT_MAX,
     NO_POLICIES,
-    AutoSubscriptionCreation,
+    POLICIES,
     AutoTopicCreation,
     BacklogQuota,
-    DelayedDelivery,
     Policies,
+    Policy,
     Retention,
-    retention_of,
 )
+from broker_core.base.settings import Settings
 from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, json_answer
 from broker_core.server.admin.bodies import decoded
 from broker_core.server.admin.requests import AdminRequest, Handler, Route
 
-_UNSET: Final = object()
-
 _DIGITS_MAX: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyPath:
-    """One policy. ``namespace`` and ``topic`` are the last part of its path at each level, "" where it has none.
-
-    ``bad_value``: the status of a value that is out of bounds; ``unset``: what a GET answers when nothing is set;
-    ``no_content``: that this is 204 for a topic. ``unstored``: it also holds for topics that are not stored.
-    ``null_removes``: the levels, "N" and "T", where a POST without a value removes the policy; Pulsar's admin client
-    knows no other way to remove some.
-    """
-
-    field: str
-    kind: Any
-    namespace: str
-    topic: str
-    applied: Callable[[Settings], object] | None = None
-    bad_value: int = 412
-    unset: object = _UNSET
-    no_content: bool = False
-    unstored: bool = False
-    null_removes: str = ""
-
-
-def _delayed(settings: Settings) -> object:
-    return DelayedDelivery(
-        settings.delayed_delivery_enabled,
-        settings.delayed_delivery_tick_time_millis,
-        settings.delayed_delivery_max_delay_in_millis,
-    )
-
-
-POLICIES: Final = (
-    PolicyPath(
-        "retention_policies", Retention, "retention", "retention", retention_of, bad_value=400, null_removes="NT"
-    ),
-    PolicyPath("message_ttl_in_seconds", int, "messageTTL", "", None),
-    PolicyPath(
-        "subscription_expiration_time_minutes",
-        int,
-        "subscriptionExpirationTime",
-        "subscriptionExpirationTime",
-        lambda s: s.subscription_expiration_time_minutes,
-        null_removes="T",
-    ),
-    PolicyPath(
-        "deduplication_enabled",
-        bool,
-        "deduplication",
-        "deduplicationEnabled",
-        lambda s: s.broker_deduplication_enabled,
-        null_removes="T",
-    ),
-    PolicyPath(
-        "deduplication_snapshot_interval_seconds",
-        int,
-        "deduplicationSnapshotInterval",
-        "deduplicationSnapshotInterval",
-        null_removes="NT",
-    ),
-    PolicyPath(
-        "max_producers_per_topic",
-        int,
-        "maxProducersPerTopic",
-        "maxProducers",
-        lambda s: s.max_producers_per_topic,
-        unstored=True,
-    ),
-    PolicyPath(
-        "max_consumers_per_topic",
-        int,
-        "maxConsumersPerTopic",
-        "maxConsumers",
-        lambda s: s.max_consumers_per_topic,
-        unstored=True,
-    ),
-    PolicyPath(
-        "max_consumers_per_subscription",
-        int,
-        "maxConsumersPerSubscription",
-        "maxConsumersPerSubscription",
-        no_content=True,
-        unstored=True,
-    ),
-    PolicyPath(
-        "max_subscriptions_per_topic", int, "maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic", no_content=True
-    ),
-    PolicyPath("max_topics_per_namespace", int, "maxTopicsPerNamespace", "", unset=0),
-    PolicyPath(
-        "max_unacked_messages_per_consumer",
-        int,
-        "maxUnackedMessagesPerConsumer",
-        "maxUnackedMessagesOnConsumer",
-        lambda s: s.max_unacked_messages_per_consumer,
-        null_removes="T",
-    ),
-    PolicyPath(
-        "max_unacked_messages_per_subscription",
-        int,
-        "maxUnackedMessagesPerSubscription",
-        "maxUnackedMessagesOnSubscription",
-        lambda s: s.max_unacked_messages_per_subscription,
-        null_removes="T",
-    ),
-    PolicyPath("max_message_size", int, "", "maxMessageSize", no_content=True, unstored=True),
-    PolicyPath("auto_topic_creation", AutoTopicCreation, "autoTopicCreation", "", null_removes="N"),
-    PolicyPath(
-        "auto_subscription_creation",
-        AutoSubscriptionCreation,
-        "autoSubscriptionCreation",
-        "autoSubscriptionCreation",
-        lambda s: AutoSubscriptionCreation(s.allow_auto_subscription_creation),
-        null_removes="NT",
-    ),
-    PolicyPath(
-        "delayed_delivery_policies", DelayedDelivery, "delayedDelivery", "delayedDelivery", _delayed, null_removes="NT"
-    ),
-    PolicyPath(
-        "subscription_types_enabled",
-        list[SubscriptionTypeName],
-        "subscriptionTypesEnabled",
-        "subscriptionTypesEnabled",
-        lambda s: s.subscription_types_enabled,
-        unset=(),
-    ),
-)
-"""Every policy whose body is its value. Message TTL of topics and backlog quotas are below: their requests differ."""
 
 
 # -- the levels
@@ -221,13 +90,13 @@ def _check_stored(request: AdminRequest, unstored: bool = False) -> None:
         raise RefusedError(405, f"{request.topic_name} is not persistent: the policy would not mean anything")
 
 
-def _value(content: bytes, policy: PolicyPath, name: str) -> object:
+def _value(content: bytes, policy: Policy, name: str) -> object:
     """The body as a value of the policy; 400 if it is of another kind, ``bad_value`` if it is out of bounds."""
     try:
         value = decoded(content, policy.kind)
     except msgspec.DecodeError as error:
         raise BadRequestError(f"the request body cannot be read: {error}") from error
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return _as_field(policy.field, list(dict.fromkeys(value)))  # in Pulsar it is a set
     if policy.kind is int:
         _check_count(value, name)
@@ -259,15 +128,15 @@ def _answer(value: object) -> Response:
     return Response(status_code=200, media_type="application/json") if value is None else json_answer(value)
 
 
-def _handlers(policy: PolicyPath) -> dict[str, Handler]:
+def _handlers(policy: Policy) -> dict[str, Handler]:
     async def get(request: AdminRequest) -> object:
         level = _Level(request)
         value = getattr(level.read(), policy.field)
-        if value is None and policy.applied is not None and level.of_topic and request.flag("applied"):
-            value = policy.applied(level.settings())
+        if value is None and policy.applied and level.of_topic and request.flag("applied"):
+            value = policy.in_force(level.settings())
         if value is None and policy.no_content and level.of_topic:
             return None
-        return _answer(policy.unset if value is None and policy.unset is not _UNSET else value)
+        return _answer(policy.unset if value is None else value)
 
     async def post(request: AdminRequest) -> None:
         level = _Level(request)
@@ -279,8 +148,7 @@ def _handlers(policy: PolicyPath) -> dict[str, Handler]:
             await delete(request)
             return
         _check_stored(request, policy.unstored)
-        name = policy.topic if level.of_topic else policy.namespace
-        await level.change(**{policy.field: _value(content, policy, name)})
+        await level.change(**{policy.field: _value(content, policy, policy.path(level.letter))})
 
     async def delete(request: AdminRequest) -> None:
         await _Level(request).change(**{policy.field: None})
@@ -397,7 +265,7 @@ def _routes() -> list[Route]:
     routes = []
     for policy in POLICIES:
         for level in (_N, _T, _NON_PERSISTENT):
-            name = policy.namespace if level == _N else policy.topic
+            name = policy.path("N" if level == _N else "T")
             for method, handler in _handlers(policy).items() if name else ():
                 routes.append(_route(f"{level}/{name}", handler, method))
     for level in (_N, _T, _NON_PERSISTENT):

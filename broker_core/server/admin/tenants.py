@@ -9,8 +9,8 @@ import msgspec
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import shown_name
+from broker_core.base.policies import NO_POLICIES
 from broker_core.broker.directory.topic_registry import TopicsMode
-from broker_core.broker.policies.policy_values import NO_POLICIES
 from broker_core.server.admin.answers import (
     BadRequestError,
     ConflictError,

@@ -11,11 +11,11 @@ import pytest
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.policies import DelayedDelivery, Policies
 from broker_core.base.positions import Position
 from broker_core.base.steps import drained
 from broker_core.broker import AccessMode, SubscriptionType
 from broker_core.broker.delayed import tracker
-from broker_core.broker.policies.policy_values import DelayedDelivery, Policies
 from broker_core.broker.stats import subscription_stats
 from broker_core.storage.check import verify_directory
 from broker_core.wire.heads import SendHead

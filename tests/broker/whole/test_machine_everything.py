@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from broker_core.base.errors import ServerError
+from broker_core.base.policies import Retention, settings_under
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
 from broker_core.broker import AckId, AckKind, SubscribeRequest, SubscriptionType
-from broker_core.broker.policies.policy_values import Retention, settings_under
 from broker_core.broker.stats import topic_stats
 from broker_core.wire.entry_peek import ChunkPlace
 from tests.broker.clients import Client

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from broker_core.base.errors import ProducerBlockedQuotaError, ProducerBlockedQuotaException
+from broker_core.base.policies import NO_POLICIES, BacklogQuota, Policies, Retention
 from broker_core.base.positions import Position
 from broker_core.base.steps import drained
-from broker_core.broker.policies.policy_values import NO_POLICIES, BacklogQuota, Policies, Retention
 from tests.broker.whole.entry import Entry
 from tests.broker.whole.machine import WholeBrokerMachine
 from tests.broker.whole.sender import Sender

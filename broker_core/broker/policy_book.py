@@ -17,8 +17,8 @@ import msgspec
 
 from broker_core.base.errors import DataFormatError, NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.policies import NO_POLICIES, Policies, Quotas, quotas_under, settings_under
 from broker_core.base.settings import Settings
-from broker_core.broker.policies.policy_values import NO_POLICIES, Policies, Quotas, quotas_under, settings_under
 from broker_core.storage.catalogue import Catalogue
 
 DYNAMIC: Final = (

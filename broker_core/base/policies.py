@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Policies``: the settings of a namespace or a topic, as values, the one table of them, and how the levels add up.
+
+Owns the names, the bounds and the layering: a topic's own value goes before that of its namespace, that before the
+broker's setting (semantics 1.1.5). The result is an ordinary ``Settings`` for the topic, so that code that reads
+``topic.settings`` need not know of levels, and the two ``Quotas``, which no single setting can hold. A policy is one
+field of ``Policies``, with a ``Policy`` beside its type: the broker, the admin API, the command line and the documents
+read everything from there. Knows neither where policies are kept (``policy_book``) nor where they are enforced.
+
+JSON has Pulsar's names. A field that is absent is not set at that level. Source: Pulsar docs, "Admin API - namespaces",
+"Topic policies".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from broker_core.base.errors import NotAllowedError
+from broker_core.base.limits import PARTITIONS_MAX
+from broker_core.base.settings import Settings, SubscriptionTypeName
+
+FOREVER: Final = -1
+"""Limit of a retention or a quota that is no limit."""
+
+_MIB: Final = 1024 * 1024
+
+COUNT_MAX: Final = 2**31 - 1
+"""The largest number that Pulsar's clients can write in any policy."""
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+_Limit = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+
+QuotaPolicy = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
+QuotaType = Literal["destination_storage", "message_age"]
+
+
+class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long and how much of the acknowledged data is kept: minutes and MiB; -1: without limit, 0: not at all."""
+
+    minutes: Annotated[int, msgspec.Meta(le=2**31 - 1)] = msgspec.field(default=0, name="retentionTimeInMinutes")
+    size_mib: Annotated[int, msgspec.Meta(le=2**31 - 1)] = msgspec.field(default=0, name="retentionSizeInMB")
+
+    def check(self) -> None:
+        """NotAllowedError if the two limits contradict each other (semantics 7.1)."""
+        for limit, what in ((self.minutes, "time"), (self.size_mib, "size")):
+            if limit < FOREVER:
+                raise NotAllowedError(f"a {what} limit of {limit} is no retention", hint="use -1 for no limit")
+        if (self.minutes == 0) != (self.size_mib == 0) and FOREVER not in (self.minutes, self.size_mib):
+            raise NotAllowedError(
+                f"retention of {self.minutes} minutes and {self.size_mib} MiB keeps nothing, as one of them is 0",
+                hint="use -1 for a limit that does not matter, or 0 for both to keep nothing",
+            )
+
+    @classmethod
+    def of(cls, settings: Settings) -> Retention:
+        """The retention that ``settings`` state."""
+        return cls(settings.default_retention_time_in_minutes, settings.default_retention_size_in_mb)
+
+    def changes(self) -> dict[str, Any]:
+        """The settings that this policy stands in for."""
+        return {
+            "default_retention_time_in_minutes": self.minutes,
+            "default_retention_size_in_mb": self.size_mib,
+        }
+
+    @property
+    def nothing(self) -> bool:
+        """What is acknowledged may go at once."""
+        return self.minutes == 0 or self.size_mib == 0
+
+    def allows_deletion(self, age_ms: int, size_bytes_left: int) -> bool:
+        """Whether a ledger whose newest entry is ``age_ms`` old may go; the topic has ``size_bytes_left`` after it."""
+        if self.nothing:
+            return True
+        too_old = self.minutes > 0 and age_ms > self.minutes * 60_000
+        return too_old or (self.size_mib > 0 and size_bytes_left >= self.size_mib * _MIB)
+
+
+class BacklogQuota(msgspec.Struct, frozen=True):
+    """How large (bytes) or old (seconds) a backlog may become, and what happens then; -1 without limit."""
+
+    limit_bytes: _Limit = msgspec.field(default=FOREVER, name="limitSize")
+    limit_s: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] = msgspec.field(default=FOREVER, name="limitTime")
+    policy: QuotaPolicy = "producer_request_hold"
+
+
+_TOPIC_TYPES: Final = "set topicType to partitioned or non-partitioned"
+
+
+class AutoTopicCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+    """What the first use of a topic creates."""
+
+    allow_auto_topic_creation: bool
+    topic_type: str | None = None
+    default_num_partitions: int | None = None
+
+    def check(self) -> None:
+        """NotAllowedError unless the type is one, and the partitions are named exactly where they mean something.
+
+        Where nothing is created, neither is checked.
+        """
+        if not self.allow_auto_topic_creation:
+            return
+        if self.topic_type is None:
+            raise NotAllowedError("topics are to be created of no type", hint=_TOPIC_TYPES)
+        if self.topic_type not in ("partitioned", "non-partitioned"):
+            raise NotAllowedError(f"there is no topic type {self.topic_type[:80]!r}", hint=_TOPIC_TYPES)
+        if self.default_num_partitions is not None and not 1 <= self.default_num_partitions <= PARTITIONS_MAX:
+            raise NotAllowedError(
+                f"topics cannot have {self.default_num_partitions} partitions",
+                hint=f"set defaultNumPartitions to 1 to {PARTITIONS_MAX}",
+            )
+        if self.topic_type == "partitioned" and self.default_num_partitions is None:
+            raise NotAllowedError("partitioned topics were asked for without a number", hint="set defaultNumPartitions")
+        if self.topic_type == "non-partitioned" and self.default_num_partitions is not None:
+            raise NotAllowedError(
+                f"topics without partitions were asked for with {self.default_num_partitions} of them",
+                hint="leave out defaultNumPartitions, or set topicType to partitioned",
+            )
+
+    def changes(self) -> dict[str, Any]:
+        """The settings that this policy stands in for."""
+        changes: dict[str, Any] = {"allow_auto_topic_creation": self.allow_auto_topic_creation}
+        if self.allow_auto_topic_creation and self.topic_type is not None:
+            changes["allow_auto_topic_creation_type"] = self.topic_type
+        if self.allow_auto_topic_creation and self.default_num_partitions is not None:
+            changes["default_num_partitions"] = self.default_num_partitions
+        return changes
+
+
+class AutoSubscriptionCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Whether the first consumer of a subscription creates it."""
+
+    allow_auto_subscription_creation: bool
+
+    @classmethod
+    def of(cls, settings: Settings) -> AutoSubscriptionCreation:
+        """The value that ``settings`` state."""
+        return cls(settings.allow_auto_subscription_creation)
+
+    def changes(self) -> dict[str, Any]:
+        """The settings that this policy stands in for."""
+        return {"allow_auto_subscription_creation": self.allow_auto_subscription_creation}
+
+
+class DelayedDelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether messages may be delayed, how exact that is, and how far; milliseconds, 0: without limit."""
+
+    active: bool = False
+    tick_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = msgspec.field(default=0, name="tickTime")
+    delay_max_ms: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(default=0, name="maxDeliveryDelayInMillis")
+
+    @classmethod
+    def of(cls, settings: Settings) -> DelayedDelivery:
+        """The value that ``settings`` state."""
+        return cls(
+            settings.delayed_delivery_enabled,
+            settings.delayed_delivery_tick_time_millis,
+            settings.delayed_delivery_max_delay_in_millis,
+        )
+
+    def changes(self) -> dict[str, Any]:
+        """The settings that this policy stands in for."""
+        return {
+            "delayed_delivery_enabled": self.active,
+            "delayed_delivery_tick_time_millis": self.tick_ms,
+            "delayed_delivery_max_delay_in_millis": self.delay_max_ms,
+        }
+
+
+_Compound = Retention | AutoTopicCreation | AutoSubscriptionCreation | DelayedDelivery
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy. ``namespace`` and ``topic`` are its names at each level, "" where it cannot be set; ``setting`` is
+    the broker's setting that a plain value stands in for, if that has another name.
+
+    The others say how Pulsar's admin API treats it. ``applied``: a topic answers with the value in force, if it is
+    asked for that. ``bad_value``: the status of a value that is out of bounds. ``unset``: the answer when nothing is
+    set; ``no_content``: that this is 204 for a topic. ``unstored``: it also holds for topics that are not stored.
+    ``null_removes``: the levels, "N" and "T", where a POST without a value removes the policy; Pulsar's admin client
+    knows no other way to remove some. ``own_requests``: the levels where its requests are unlike those of the others.
+    """
+
+    namespace: str
+    topic: str
+    setting: str = ""
+    _: KW_ONLY
+    applied: bool = False
+    bad_value: int = 412
+    unset: object = None
+    no_content: bool = False
+    unstored: bool = False
+    null_removes: str = ""
+    own_requests: str = ""
+    field: str = ""
+    """The field of ``Policies``, and ``kind`` its type; both are filled in from there."""
+    kind: Any = None
+
+    def path(self, level: str) -> str:
+        """The last part of its path at level "N" or "T"; "" where it has none, or requests of its own."""
+        return "" if level in self.own_requests else self.namespace if level == "N" else self.topic
+
+    def in_force(self, settings: Settings) -> object:
+        """The value that holds for a topic with these ``settings``."""
+        return getattr(settings, self.setting) if self.setting else self.kind.of(settings)
+
+
+class Policies(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    rename={
+        "deduplication_enabled": "deduplicationEnabled",
+        "deduplication_snapshot_interval_seconds": "deduplicationSnapshotIntervalSeconds",
+        "auto_topic_creation": "autoTopicCreationOverride",
+        "auto_subscription_creation": "autoSubscriptionCreationOverride",
+    },
+):
+    """Everything that is set at one level; None where nothing is. Names in JSON are those of Pulsar's namespaces."""
+
+    retention_policies: Annotated[
+        Retention | None, Policy("retention", "retention", applied=True, bad_value=400, null_removes="NT")
+    ] = None
+    message_ttl_in_seconds: Annotated[
+        _Count | None, Policy("messageTTL", "messageTTL", "ttl_duration_default_in_seconds", own_requests="T")
+    ] = None
+    backlog_quota_map: Annotated[
+        dict[QuotaType, BacklogQuota] | None, Policy("backlogQuota", "backlogQuota", own_requests="NT")
+    ] = None
+    deduplication_enabled: Annotated[
+        bool | None,
+        Policy("deduplication", "deduplicationEnabled", "broker_deduplication_enabled", applied=True, null_removes="T"),
+    ] = None
+    deduplication_snapshot_interval_seconds: Annotated[
+        _Count | None,
+        Policy(
+            "deduplicationSnapshotInterval",
+            "deduplicationSnapshotInterval",
+            "broker_deduplication_snapshot_interval_seconds",
+            null_removes="NT",
+        ),
+    ] = None
+    max_producers_per_topic: Annotated[
+        _Count | None, Policy("maxProducersPerTopic", "maxProducers", applied=True, unstored=True)
+    ] = None
+    max_consumers_per_topic: Annotated[
+        _Count | None, Policy("maxConsumersPerTopic", "maxConsumers", applied=True, unstored=True)
+    ] = None
+    max_consumers_per_subscription: Annotated[
+        _Count | None,
+        Policy("maxConsumersPerSubscription", "maxConsumersPerSubscription", no_content=True, unstored=True),
+    ] = None
+    max_subscriptions_per_topic: Annotated[
+        _Count | None, Policy("maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic", no_content=True)
+    ] = None
+    max_topics_per_namespace: Annotated[_Count | None, Policy("maxTopicsPerNamespace", "", unset=0)] = None
+    max_unacked_messages_per_consumer: Annotated[
+        _Count | None,
+        Policy("maxUnackedMessagesPerConsumer", "maxUnackedMessagesOnConsumer", applied=True, null_removes="T"),
+    ] = None
+    max_unacked_messages_per_subscription: Annotated[
+        _Count | None,
+        Policy("maxUnackedMessagesPerSubscription", "maxUnackedMessagesOnSubscription", applied=True, null_removes="T"),
+    ] = None
+    max_message_size: Annotated[_Count | None, Policy("", "maxMessageSize", no_content=True, unstored=True)] = None
+    """0 is no limit of its own; a frame cannot be larger than the broker reads."""
+    subscription_expiration_time_minutes: Annotated[
+        _Count | None,
+        Policy("subscriptionExpirationTime", "subscriptionExpirationTime", applied=True, null_removes="T"),
+    ] = None
+    auto_topic_creation: Annotated[AutoTopicCreation | None, Policy("autoTopicCreation", "", null_removes="N")] = None
+    auto_subscription_creation: Annotated[
+        AutoSubscriptionCreation | None,
+        Policy("autoSubscriptionCreation", "autoSubscriptionCreation", applied=True, null_removes="NT"),
+    ] = None
+    delayed_delivery_policies: Annotated[
+        DelayedDelivery | None, Policy("delayedDelivery", "delayedDelivery", applied=True, null_removes="NT")
+    ] = None
+    subscription_types_enabled: Annotated[
+        tuple[SubscriptionTypeName, ...] | None,
+        Policy("subscriptionTypesEnabled", "subscriptionTypesEnabled", applied=True, unset=()),
+    ] = None
+    """An empty list would allow no consumer: as in Pulsar it means that nothing is set."""
+    properties: dict[str, str] | None = None
+
+    def check(self) -> None:
+        """NotAllowedError if a value contradicts itself or another one of this level."""
+        for value in (self.retention_policies, self.auto_topic_creation):
+            if value is not None:
+                value.check()
+        size = (self.backlog_quota_map or {}).get("destination_storage")
+        retention = self.retention_policies
+        if size is None or retention is None or size.limit_bytes <= 0 or retention.size_mib <= 0:
+            return
+        if size.limit_bytes >= retention.size_mib * _MIB:
+            raise NotAllowedError(
+                f"a backlog quota of {size.limit_bytes} bytes exceeds the retention of {retention.size_mib} MiB",
+                hint="raise the retention size first, or lower the quota",
+            )
+
+
+NO_POLICIES: Final = Policies()
+
+
+def _table() -> Iterator[Policy]:
+    kinds = get_type_hints(Policies)
+    for name, hint in get_type_hints(Policies, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            kind = next(each for each in get_args(kinds[name]) if each is not type(None))
+            policy = next(each for each in get_args(hint) if isinstance(each, Policy))
+            setting = policy.setting or (name if name in Settings.__struct_fields__ else "")
+            yield replace(policy, setting=setting, field=name, kind=kind)
+
+
+POLICIES: Final = tuple(_table())
+"""Every policy but the properties of a namespace."""
+
+
+class Quotas(msgspec.Struct, frozen=True):
+    """The two backlog quotas in force for a topic."""
+
+    size: BacklogQuota
+    age: BacklogQuota
+
+
+def settings_under(settings: Settings, *levels: Policies) -> Settings:
+    """The broker's ``settings`` as they hold under ``levels``, the strongest of which comes last."""
+    changes: dict[str, Any] = {}
+    for level in levels:
+        for policy in POLICIES:
+            value = getattr(level, policy.field)
+            if isinstance(value, _Compound):
+                changes |= value.changes()
+            elif policy.field == "max_message_size":
+                if value:
+                    changes[policy.setting] = min(value, settings.max_message_size)
+            elif policy.setting and value is not None and value != ():
+                changes[policy.setting] = value
+    return msgspec.structs.replace(settings, **changes) if changes else settings
+
+
+def quotas_under(settings: Settings, *levels: Policies) -> Quotas:
+    """The backlog quotas in force under ``levels``, the strongest of which comes last."""
+    policy = settings.backlog_quota_default_retention_policy
+    size = BacklogQuota(limit_bytes=settings.backlog_quota_default_limit_bytes, policy=policy)
+    age = BacklogQuota(limit_s=settings.backlog_quota_default_limit_second, policy=policy)
+    for level in levels:
+        quotas = level.backlog_quota_map or {}
+        size, age = quotas.get("destination_storage", size), quotas.get("message_age", age)
+    return Quotas(size, age)
