@@ -16,6 +16,7 @@ from broker_core.base.errors import (
     ServerError,
 )
 from broker_core.base.names import TopicName
+from broker_core.base.settings import Settings
 from broker_core.broker.requests import SubscribeRequest, SubscriptionType
 
 
@@ -64,6 +65,20 @@ def check_joinable(
             f"subscription {request.subscription!r} of {topic} has {consumers_max} consumers, "
             "the most that are allowed",
             hint="close one, or raise maxConsumersPerSubscription",
+        )
+
+
+def check_type(request: SubscribeRequest, settings: Settings, *, stored: bool = True) -> None:
+    """NotAllowedError if the type asked for is switched off. ``stored``: the topic is not non-persistent (2.1.9)."""
+    if stored and request.kind.label not in settings.subscription_types_enabled:
+        raise NotAllowedError(
+            f"subscription {request.subscription!r} was asked for as {request.kind.label}, which is not allowed here",
+            hint=f"use {' or '.join(settings.subscription_types_enabled)}, or change subscriptionTypesEnabled",
+        )
+    if request.kind.routes_by_key and not settings.subscription_key_shared_enable:
+        raise NotAllowedError(
+            f"subscription {request.subscription!r} was asked for as Key_Shared, which is switched off",
+            hint="use another type, or set subscriptionKeySharedEnable=true",
         )
 
 

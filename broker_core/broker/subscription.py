@@ -31,9 +31,11 @@ from broker_core.broker.cursors.seeking import before_position, before_time
 from broker_core.broker.cursors.stored_messages import StoredMessages
 from broker_core.broker.delayed import TopicDelays
 from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher
-from broker_core.broker.dispatch.dispatchers import make_dispatcher
+from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.log_reader import LogReader
 from broker_core.broker.dispatch.passes import Turn
+from broker_core.broker.dispatch.shared import SharedDispatcher
+from broker_core.broker.dispatch.single_active import SingleActiveDispatcher
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.membership import check_joinable, deletion_problem
 from broker_core.broker.rates import Traffic
@@ -337,4 +339,10 @@ class Subscription:
             self.acks,
             partial(host.delays.tracker, self.cursor),
         )
-        return make_dispatcher(request, context)
+        if request.kind.has_active_consumer:
+            return SingleActiveDispatcher(request.kind, context)
+        return (
+            KeySharedDispatcher(request.key_shared, context)
+            if request.kind.routes_by_key
+            else SharedDispatcher(context)
+        )

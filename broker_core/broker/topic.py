@@ -32,7 +32,6 @@ from broker_core.broker.cursors.seeking import before_position, before_time
 from broker_core.broker.cursors.stored_cursors import StoredCursor, StoredCursors
 from broker_core.broker.cursors.stored_messages import StoredMessages
 from broker_core.broker.delayed import TopicDelays
-from broker_core.broker.dispatch.dispatchers import check_type
 from broker_core.broker.dispatch.passes import Turn
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.limits.age_clock import AgeClock
@@ -43,6 +42,7 @@ from broker_core.broker.membership import (
     check_room_for_consumer,
     check_room_for_producer,
     check_room_for_subscription,
+    check_type,
 )
 from broker_core.broker.publishing.deduplication import DeduplicationCursor, forget_sequence_ids
 from broker_core.broker.publishing.producer import Producer

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from broker_core.broker.dispatch.dispatcher import Dispatcher
-from broker_core.broker.dispatch.key_shared.dealer import KeyDealer
+from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.dispatch.shared import SharedWaitingRoom
 
@@ -15,11 +15,10 @@ def many_consumers(dispatcher: Dispatcher) -> ManyConsumersDispatcher:
     return dispatcher
 
 
-def key_dealer(dispatcher: Dispatcher) -> KeyDealer:
-    """The dealer of ``dispatcher``, which is one of Key_Shared."""
-    dealer = many_consumers(dispatcher).dealer
-    assert isinstance(dealer, KeyDealer)
-    return dealer
+def key_shared(dispatcher: Dispatcher) -> KeySharedDispatcher:
+    """``dispatcher``, which is one of Key_Shared."""
+    assert isinstance(dispatcher, KeySharedDispatcher)
+    return dispatcher
 
 
 def shared_room(dispatcher: Dispatcher) -> SharedWaitingRoom:

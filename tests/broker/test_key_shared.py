@@ -10,14 +10,14 @@ import pytest
 from broker_core.base.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, ServerError
 from broker_core.base.positions import Position
 from broker_core.broker import Consumer, SubscriptionType, topic_stats
-from broker_core.broker.dispatch.key_shared.dealer import KeyDealer
+from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.key_shared.hash_ring import HashRing
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
-from tests.broker.dispatchers import key_dealer, many_consumers
+from tests.broker.dispatchers import key_shared, many_consumers
 from tests.broker.world import EARLIEST, EXCLUSIVE, SHARED, SMALL, Mailbox, World, ack, ack_batch, ack_through
 
 KEY_SHARED = SubscriptionType.KEY_SHARED
@@ -64,8 +64,8 @@ class KeyWorld(World):
         return many_consumers(self.subscription().dispatcher)
 
     @property
-    def dealer(self) -> KeyDealer:
-        return key_dealer(self.subscription().dispatcher)
+    def dealer(self) -> KeySharedDispatcher:
+        return key_shared(self.subscription().dispatcher)
 
     def grant(self, consumer: Consumer, permits: int) -> None:
         consumer.flow(permits)

@@ -14,7 +14,7 @@ from broker_core.broker.dispatch.key_shared.selectors import AutoSplitRanges
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
-from tests.broker.dispatchers import key_dealer
+from tests.broker.dispatchers import key_shared
 from tests.broker.world import FAILOVER, SHARED, SMALL, Mailbox, World, ack
 
 KEY_SHARED = SubscriptionType.KEY_SHARED
@@ -63,8 +63,8 @@ def test_keys_wait_for_those_who_stay_only() -> None:
     keys = [f"k{number}" for number in range(20)]
     published = publish(world, keys)
     crowd = [world.subscribe(KEY_SHARED, name=f"c{number}") for number in range(4)]
-    dealer = key_dealer(world.subscription().dispatcher)
-    draining = len(dealer.draining)
+    dispatcher = key_shared(world.subscription().dispatcher)
+    draining = len(dispatcher.draining)
     assert draining > 0
     assert mailbox.take() == published
     later = publish(world, keys)
@@ -76,7 +76,7 @@ def test_keys_wait_for_those_who_stay_only() -> None:
     world.settle()
     assert set(crowd[0][1].positions) == moved != set()
     assert sorted([*mailbox.positions, *crowd[0][1].positions]) == later
-    assert not dealer.draining
+    assert not dispatcher.draining
 
 
 def test_a_standby_that_leaves_as_well_is_never_active() -> None:

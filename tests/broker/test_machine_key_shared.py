@@ -22,7 +22,7 @@ from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.clients import Client
-from tests.broker.dispatchers import key_dealer
+from tests.broker.dispatchers import key_shared
 from tests.broker.machine import SIZES
 from tests.broker.sharing_machine import SharingMachine
 from tests.broker.world import TINY
@@ -84,7 +84,7 @@ class KeySharedMachine(SharingMachine):
                 older = [p for p, k in self.keys.items() if k == key and p < position and self.open.get(p)]
                 assert all(p in self.delivered for p in older), f"{key} out of order (I2.12)"
         assert self.dispatcher is not None
-        selector = key_dealer(self.dispatcher).selector
+        selector = key_shared(self.dispatcher).selector
         assert selector.select(selector.hash_of(key.encode())) is client.consumer, "not its key"
         super().on_delivery(client, delivery)
         self.delivered.add(position)
@@ -119,7 +119,7 @@ class KeySharedMachine(SharingMachine):
             return
         pending = {p: client for client in self.clients for p in client.consumer.pending}
         assert pending == self.owner
-        room = key_dealer(dispatcher).room
+        room = key_shared(dispatcher).room
         waiting = [p for queue in room.keys.queues.values() for p in queue]
         stalled = [p for queue in room.keys._stalled.values() for p in queue]
         unrouted = list(room.unrouted)
@@ -138,7 +138,7 @@ class KeySharedMachine(SharingMachine):
         """I2.15: redelivered entries count beyond it, as they were sent before."""
         dispatcher = self.dispatcher if self.world.broker.registry.loaded_topics() else None
         if dispatcher is not None:
-            room = key_dealer(dispatcher).room
+            room = key_shared(dispatcher).room
             new = [p for p in room.replay if p not in self.counts and p not in room.unrouted]
             assert len(new) <= 9 + KEY_SETTINGS.dispatcher_max_read_batch_size
 
@@ -148,7 +148,7 @@ class KeySharedMachine(SharingMachine):
         dispatcher = self.dispatcher if self.world.broker.registry.loaded_topics() else None
         if dispatcher is None:
             return
-        dealer = key_dealer(dispatcher)
+        dealer = key_shared(dispatcher)
         keys_move = self.in_order and dealer.policy.mode is KeySharedMode.AUTO_SPLIT
         expected: dict[tuple[int, str], int] = {}
         for client in self.clients:
@@ -174,7 +174,7 @@ class KeySharedMachine(SharingMachine):
         dispatcher = self.dispatcher
         if dispatcher is None or dispatcher.book.unacked.stopped:
             return
-        dealer = key_dealer(dispatcher)
+        dealer = key_shared(dispatcher)
         room = dealer.room
         for position in room.replay:
             owner = dealer.selector.select(dealer.selector.hash_of(self.keys[position].encode()))
@@ -219,7 +219,7 @@ class ClassicMachine(KeySharedMachine):
 
     def on_delivery(self, client: Client, delivery: Delivery) -> None:
         assert self.dispatcher is not None
-        limit = key_dealer(self.dispatcher).recorded.limit(client.consumer)
+        limit = key_shared(self.dispatcher).recorded.limit(client.consumer)
         assert limit is None or delivery.entry.position < limit, "I2.14"
         super().on_delivery(client, delivery)
 
@@ -260,7 +260,7 @@ class StickyMachine(KeySharedMachine):
         dispatcher = self.dispatcher
         assert dispatcher is not None
         permits = [client.consumer.permits for client in self.clients]
-        dealer = key_dealer(dispatcher)
+        dealer = key_shared(dispatcher)
         return dealer.selector.ranges(), permits, dispatcher.consumers, list(dealer.room.replay)
 
     @rule()
@@ -269,8 +269,8 @@ class StickyMachine(KeySharedMachine):
         super().settle_down()
         dispatcher = self.dispatcher
         if dispatcher is not None:
-            selector = key_dealer(dispatcher).selector
-            for position in key_dealer(dispatcher).room.holes:
+            selector = key_shared(dispatcher).selector
+            for position in key_shared(dispatcher).room.holes:
                 if position in self.keys:
                     assert selector.select(selector.hash_of(self.keys[position].encode())) is None
 

@@ -10,7 +10,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker.delayed.tracker import DueRule
 from broker_core.broker.dispatch.given_out import GivenOut
-from broker_core.broker.dispatch.key_shared import dealer
+from broker_core.broker.dispatch.key_shared import dispatcher
 from broker_core.broker.publishing.deduplication import DUPLICATE, NEW, Deduplication
 from broker_core.client import Message
 from broker_core.client.chunks import chunk_split
@@ -40,11 +40,11 @@ def _share_keys() -> None:
     send = GivenOut.send
 
     def turned(self: GivenOut, consumer: Any, ledger: int, deliveries: list[Any]) -> tuple[int, int]:
-        by_key = isinstance(self._watcher, dealer.KeyDealer)
+        by_key = isinstance(self._watcher, dispatcher.KeySharedDispatcher)
         return send(self, consumer, ledger, deliveries[::-1] if by_key else deliveries)
 
     _replace(GivenOut, "send", turned)
-    _replace(dealer, "sticky_keys", lambda bodies, _keyless: [bytes(body[:_HEAD_BYTES]) for body in bodies])
+    _replace(dispatcher, "sticky_keys", lambda bodies, _keyless: [bytes(body[:_HEAD_BYTES]) for body in bodies])
 
 
 def _hurry() -> None:

@@ -54,22 +54,17 @@ class WaitingRoom(Protocol):
 class PendingWatcher(Protocol):
     """Is told which entries are no longer pending. Key_Shared uses it to let later entries of the same keys go on."""
 
-    def acked(self, owner: Consumer, position: Position) -> None:
+    def entry_gone(self, owner: Consumer, position: Position) -> None:
         """The entry that ``owner`` held was acknowledged."""
-        ...
 
-    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
-        """Whole entries of one ledger were acknowledged. Those that another consumer held were reported by
-        ``acked``."""
-        ...
+    def entries_gone(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
+        """Whole entries of one ledger were acknowledged; those that another consumer held went by ``entry_gone``."""
 
     def taken_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """``consumer`` does not hold them any more. Those that are not acknowledged wait again."""
-        ...
+        """``consumer`` does not hold these entries any more. Those that are not acknowledged wait again."""
 
-    def acks_settled(self) -> None:
+    def settled(self) -> None:
         """All acknowledgements of one request were reported."""
-        ...
 
 
 class GivenOut:
@@ -185,7 +180,7 @@ class GivenOut:
             else:
                 messages = owner.pending.remove(position)
                 if self._watcher is not None:
-                    self._watcher.acked(owner, position)
+                    self._watcher.entry_gone(owner, position)
         self.unacked.returned(messages)
         if owner is not None and owner.blocked:
             self.unblock_if_room(owner)
@@ -206,12 +201,12 @@ class GivenOut:
         self.owners.forget_all(ledger, entries)
         self.redeliveries.forget_all(ledger, entries)
         if self._watcher is not None:
-            self._watcher.acked_entries(ledger, acks)
+            self._watcher.entries_gone(ledger, acks)
 
     def acks_settled(self) -> None:
         """All acknowledgements of one request were reported."""
         if self._watcher is not None:
-            self._watcher.acks_settled()
+            self._watcher.settled()
         self.unacked.settle()
 
     # -- back to the waiting room

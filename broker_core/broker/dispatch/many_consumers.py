@@ -23,7 +23,8 @@ a consumer (``GivenOut``), in the ``WaitingRoom``, or with ``DelayedTracker``. T
 * ``GivenOut`` is the book of what consumers hold, with permits, counts and limits.
 * ``WaitingRoom`` has what no consumer holds: the replay set; on Shared also chunks that wait for one consumer, on
   Key_Shared entries by what their key waits for.
-* ``Dealer`` chooses the consumers: in turns (``shared.RoundRobinDealer``), by key (``key_shared.dealer.KeyDealer``).
+* Subclasses deal, which is to choose the consumers: in turns (``shared.SharedDispatcher``), by key
+  (``key_shared.dispatcher.KeySharedDispatcher``).
 * ``EntrySource`` reads, waiting entries before new ones, and holds back what is not due.
 
 Consumers may hold very many entries. What all of them hold is taken back, or passed over, a thousand entries in a pass,
@@ -33,9 +34,9 @@ Source: Pulsar docs, "Subscription types - Shared"; semantics 2.4, 3.3, 4.4, 6.2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Final
 
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
@@ -55,46 +56,14 @@ _TIDIED_A_PASS: Final = 1000
 """Entries that a pass takes back or passes over. Of a Key_Shared subscription they take some milliseconds."""
 
 
-class Dealer(Protocol):
-    """Chooses the consumer of each entry."""
-
-    def add(self, consumer: Consumer) -> None:
-        """Let a consumer in, among the members, too; a ServerError leaves everything as it was."""
-        ...
-
-    def remove(self, leavers: Sequence[Consumer]) -> None:
-        """Let them go; what they hold is taken back next."""
-        ...
-
-    def work(self, wanted: int) -> bool:
-        """Read up to ``wanted`` entries once and deal them out; true if it is worth coming back."""
-        ...
-
-    def stats(self, common: DispatchStats) -> DispatchStats:
-        """``common``, and what is special to this way of dealing."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class DealerParts:
-    """What a dealer works with, besides its waiting room."""
-
-    context: DispatchContext
-    members: RoundRobin[Consumer]
-    book: GivenOut
-    source: EntrySource
-    passes: Passes
-
-
-class ManyConsumersDispatcher(Dispatcher):
-    """Dispatches one Shared or Key_Shared subscription."""
+class ManyConsumersDispatcher(Dispatcher, ABC):
+    """Dispatches one Shared or Key_Shared subscription. Its subclass deals."""
 
     def __init__(
         self,
         kind: SubscriptionType,
         context: DispatchContext,
         room: WaitingRoom,
-        make_dealer: Callable[[DealerParts], Dealer],
     ) -> None:
         super().__init__(context.cursor)
         self.kind = kind
@@ -104,7 +73,6 @@ class ManyConsumersDispatcher(Dispatcher):
         self._passes = Passes(context.turn, self._pass)
         self.book = GivenOut(context, self._members, room, self._passes)
         self.source = EntrySource(context, self.book, room, self._passes.kick)
-        self.dealer = make_dealer(DealerParts(context, self._members, self.book, self.source, self._passes))
         self.acked = self.book.acked
         self.acked_entries = self.book.acked_entries
         self._returning: dict[Consumer, None] = {}
@@ -120,25 +88,25 @@ class ManyConsumersDispatcher(Dispatcher):
         return self.source.read_position
 
     def stats(self) -> DispatchStats:
-        common = DispatchStats(
+        return DispatchStats(
             type=self.kind.label,
             unacked_messages=self.book.unacked.messages,
             blocked=self.book.unacked.stopped,
             replay_entries=len(self.room),
             delayed_entries=self.source.delayed_entries,
         )
-        return self.dealer.stats(common)
 
     # -- consumers
-
-    def add(self, consumer: Consumer) -> None:
-        self.dealer.add(consumer)
 
     def remove(self, leavers: Sequence[Consumer]) -> None:
         """The unacknowledged entries of ``leavers`` go to other consumers, counted as redelivered (semantics 2.4.9)."""
         self._members.remove(leavers)
-        self.dealer.remove(leavers)
+        self._left(leavers)
         self._take_all_back(leavers)
+
+    @abstractmethod
+    def _left(self, leavers: Sequence[Consumer]) -> None:
+        """``leavers`` are no members any more; the entries that they hold are taken back next."""
 
     def close(self) -> None:
         self._passes.stop()
@@ -231,7 +199,11 @@ class ManyConsumersDispatcher(Dispatcher):
         wanted = self._wanted_entries()
         if not wanted:
             return False
-        return self.dealer.work(wanted)
+        return self._deal_out(wanted)
+
+    @abstractmethod
+    def _deal_out(self, wanted: int) -> bool:
+        """Read up to ``wanted`` entries once and deal them out; true if it is worth coming back."""
 
     def _wanted_entries(self) -> int:
         """How many entries to read: what the available consumers have permits for, within the limit of one pass.

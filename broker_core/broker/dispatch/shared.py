@@ -16,11 +16,12 @@ from typing import Final, Generic, TypeVar
 
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatch.dispatcher import DispatchStats
+from broker_core.broker.dispatch.dispatcher import DispatchContext
 from broker_core.broker.dispatch.entry_source import by_ledger
 from broker_core.broker.dispatch.given_out import entries_of
-from broker_core.broker.dispatch.many_consumers import DealerParts
+from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.positions.position_set import PositionSet
+from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.sinks import Delivery
 from broker_core.wire.entry_peek import ChunkPlace, chunk_place, may_be_chunks
 
@@ -161,41 +162,37 @@ class SharedWaitingRoom:
         return len(gone) < most
 
 
-class RoundRobinDealer:
-    """Deals the entries of one Shared subscription out to its consumers."""
+class SharedDispatcher(ManyConsumersDispatcher):
+    """Dispatches one Shared subscription."""
 
-    def __init__(self, room: SharedWaitingRoom, parts: DealerParts) -> None:
-        self._room = room
-        self._members = parts.members
-        self._book = parts.book
-        self._source = parts.source
-        self._slice_messages_max = parts.context.settings.dispatcher_max_round_robin_batch_size
+    room: SharedWaitingRoom
+
+    def __init__(self, context: DispatchContext) -> None:
+        super().__init__(SubscriptionType.SHARED, context, SharedWaitingRoom())
+        self._slice_messages_max = context.settings.dispatcher_max_round_robin_batch_size
 
     def add(self, consumer: Consumer) -> None:
         self._members.add(consumer, consumer.priority)
 
-    def remove(self, leavers: Sequence[Consumer]) -> None:
-        self._room.left(leavers)
+    def _left(self, leavers: Sequence[Consumer]) -> None:
+        self.room.left(leavers)
 
-    def stats(self, common: DispatchStats) -> DispatchStats:
-        return common
-
-    def work(self, wanted: int) -> bool:
-        """Deal what waits, or else new entries."""
-        room = self._room
-        self._source.release_due(wanted, room.replay.__len__)
+    def _deal_out(self, wanted: int) -> bool:
+        """Deal entries that wait, or else new ones."""
+        room = self.room
+        self.source.release_due(wanted, room.replay.__len__)
         if room.affinity:
             self._release_chunks()
         if not room.replay:
-            return not room.affinity.is_full and self._source.read_on(wanted, self._deal)
-        for ledger, run in by_ledger(self._source.read_waiting(room.replay, wanted)):
+            return not room.affinity.is_full and self.source.read_on(wanted, self._deal)
+        for ledger, run in by_ledger(self.source.read_waiting(room.replay, wanted)):
             if self._deal(ledger, run):
                 break
         return True
 
     def _deal(self, ledger: int, deliveries: list[Delivery]) -> Sequence[Delivery]:
         """Give slices to one consumer after the other."""
-        book = self._book
+        book = self.book
         costs = book.costs(deliveries)
         left, dealt = sum(costs), 0
         if deliveries:
@@ -242,14 +239,14 @@ class RoundRobinDealer:
     ) -> Sequence[Delivery]:
         """Give entry by entry, a chunk to the consumer that has the chunks before it. If that has no room the chunk
         waits for it, and the entries behind do not."""
-        book, affinity = self._book, self._room.affinity
+        book, affinity = self.book, self.room.affinity
         for number, (delivery, chunk) in enumerate(zip(deliveries, chunks, strict=True)):
             if book.unacked.stopped:
                 return deliveries[number:]
             position = delivery.entry.position
             consumer = affinity.consumer_of(chunk) if chunk is not None else None
             if consumer is not None and not self._can_take(consumer):
-                self._room.wait_for(consumer, position)
+                self.room.wait_for(consumer, position)
                 continue
             consumer = consumer or self._next_consumer()
             if consumer is None:
@@ -262,10 +259,10 @@ class RoundRobinDealer:
 
     def _can_take(self, consumer: Consumer) -> bool:
         """Whether a chunk may go to ``consumer``: it has room, and no earlier chunk waits for it."""
-        return not self._room.affinity.has_waiting(consumer) and self._book.room_at(consumer) > 0
+        return not self.room.affinity.has_waiting(consumer) and self.book.room_at(consumer) > 0
 
     def _release_chunks(self) -> None:
         """Let chunks go on whose consumers have room again."""
-        for consumer in list(self._room.affinity.waited_for):
-            if self._book.room_at(consumer) > 0:
-                self._room.release(consumer)
+        for consumer in list(self.room.affinity.waited_for):
+            if self.book.room_at(consumer) > 0:
+                self.room.release(consumer)

@@ -17,8 +17,7 @@ from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatch.dispatchers import check_type
-from broker_core.broker.membership import check_room_for_consumer, check_room_for_producer
+from broker_core.broker.membership import check_room_for_consumer, check_room_for_producer, check_type
 from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.publishing.producers import Producers

@@ -10,9 +10,8 @@ from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
 from broker_core.broker import SubscribeRequest, SubscriptionType
-from broker_core.broker.dispatch.key_shared.dealer import KeyDealer
+from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.key_shared.selector import slot_of
-from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from tests.broker.clients import Client
 from tests.broker.whole.machine import WholeBrokerMachine
@@ -67,12 +66,11 @@ class StickyBrokerMachine(WholeBrokerMachine):
         super().settle_down()
         for name, model in self.models.items():
             dispatcher = self.world.subscription(name).dispatcher
-            dealer = dispatcher.dealer if isinstance(dispatcher, ManyConsumersDispatcher) else None
-            if not isinstance(dealer, KeyDealer) or dispatcher.stats().blocked:
+            if not isinstance(dispatcher, KeySharedDispatcher) or dispatcher.stats().blocked:
                 continue
             ready = {client.consumer for client in model.clients if client.is_available}
             for position in set(model.unacked()) - set(model.owner):
-                owner = dealer.selector.select(slot_of(self.log[position].key.encode()))
+                owner = dispatcher.selector.select(slot_of(self.log[position].key.encode()))
                 assert owner not in ready, f"{position} waits, though {owner} could take it"
 
 

@@ -18,14 +18,15 @@ from typing import Final
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer, EntryAcks
-from broker_core.broker.dispatch.dispatcher import DispatchStats
+from broker_core.broker.dispatch.dispatcher import DispatchContext, DispatchStats
 from broker_core.broker.dispatch.entry_source import by_ledger
 from broker_core.broker.dispatch.given_out import entries_of
 from broker_core.broker.dispatch.key_shared.draining import DrainingHashes, RecordedPositions, key_stats
-from broker_core.broker.dispatch.key_shared.selector import Hashes, Selector
+from broker_core.broker.dispatch.key_shared.selector import Hashes
+from broker_core.broker.dispatch.key_shared.selectors import make_selector
 from broker_core.broker.dispatch.key_shared.waiting_room import KeyWaitingRoom
-from broker_core.broker.dispatch.many_consumers import DealerParts
-from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
+from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
+from broker_core.broker.requests import KeySharedMode, KeySharedPolicy, SubscriptionType
 from broker_core.broker.sinks import Delivery
 from broker_core.wire.entry_peek import sticky_keys
 
@@ -36,48 +37,37 @@ _ALL_HASHES: Final = range(1 << 32)
 """Every hash that a mapping may compute."""
 
 
-class KeyDealer:
-    """Deals for one Key_Shared subscription. ``policy`` is that of the first consumer and binds all."""
+class KeySharedDispatcher(ManyConsumersDispatcher):
+    """Dispatches one Key_Shared subscription. ``policy`` is that of the first consumer and binds all."""
 
-    def __init__(
-        self,
-        policy: KeySharedPolicy,
-        selector: Selector[Consumer],
-        draining: DrainingHashes,
-        room: KeyWaitingRoom,
-        parts: DealerParts,
-    ) -> None:
-        settings = parts.context.settings
+    room: KeyWaitingRoom
+
+    def __init__(self, policy: KeySharedPolicy, context: DispatchContext) -> None:
+        settings = context.settings
         self.policy = policy
-        self.selector = selector
-        self.draining = draining
+        self.selector = make_selector(policy.mode, settings)
+        self.draining = DrainingHashes()
         self.recorded = RecordedPositions()
-        self.room = room
-        self._hashes = room.hashes
+        super().__init__(SubscriptionType.KEY_SHARED, context, KeyWaitingRoom(self.selector, self.draining))
+        self._hashes = self.room.hashes
         self._owners_of_hashes: dict[int, Consumer] = {}
         self._keys_move = policy.mode is KeySharedMode.AUTO_SPLIT and not policy.allow_out_of_order
         self._records = self._keys_move and settings.subscription_key_shared_use_classic_persistent_implementation
         self._keyless = None if settings.key_shared_spread_keyless else b"NONE_KEY"
-        self._context = parts.context
-        self._cursor = parts.context.cursor
-        self._members = parts.members
-        self._book = parts.book
-        self._source = parts.source
-        self._passes = parts.passes
-        parts.book.watch(self)
+        self.book.watch(self)
 
-    def stats(self, common: DispatchStats) -> DispatchStats:
+    def stats(self) -> DispatchStats:
         keys = key_stats(self._members, self.selector, self.draining, self.recorded.items())
-        return replace(common, key_shared=self.policy, keys=keys)
+        return replace(super().stats(), key_shared=self.policy, keys=keys)
 
     # -- consumers
 
     def add(self, consumer: Consumer) -> None:
         self._check_policy(consumer)
         losers = self.selector.add(consumer)
-        unacked = self._cursor.first_unacked() < self._source.read_position
+        unacked = self._cursor.first_unacked() < self.source.read_position
         if self._records and unacked and len(self._members):
-            self.recorded.record(consumer, self._source.read_position)
+            self.recorded.record(consumer, self.source.read_position)
         self._members.add(consumer, 0)
         self._owners_of_hashes.clear()
         if losers and self._hashes:
@@ -94,7 +84,7 @@ class KeyDealer:
                 hint="use the same Key_Shared policy, or wait until all its consumers have left",
             )
 
-    def remove(self, leavers: Sequence[Consumer]) -> None:
+    def _left(self, leavers: Sequence[Consumer]) -> None:
         """The keys of ``leavers`` get other owners; entries that the leavers held will wait for these."""
         losers: set[Consumer] = set()
         for consumer in leavers:
@@ -133,13 +123,13 @@ class KeyDealer:
 
     # -- entries that are not pending any more
 
-    def acked(self, owner: Consumer, position: Position) -> None:
+    def entry_gone(self, owner: Consumer, position: Position) -> None:
         hash_ = self._hashes.pop(position)
         if self._keys_move:
             self._gone(owner, (hash_,))
 
-    def acked_entries(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
-        for consumer, theirs in acks:  # ``acked`` has removed those from ``_hashes`` that others held
+    def entries_gone(self, ledger: int, acks: Sequence[EntryAcks]) -> None:
+        for consumer, theirs in acks:  # ``entry_gone`` has removed those from ``_hashes`` that others held
             if self._keys_move:
                 self._gone(consumer, self._hashes.pop_all(ledger, theirs, None))
             else:
@@ -151,7 +141,7 @@ class KeyDealer:
         for position in filter(self._cursor.is_acked, positions):
             self._hashes.pop(position)
 
-    def acks_settled(self) -> None:
+    def settled(self) -> None:
         if self.recorded and self.recorded.advance(self._cursor.first_unacked()):
             self._passes.woken = True
 
@@ -165,9 +155,9 @@ class KeyDealer:
 
     # -- one pass
 
-    def work(self, wanted: int) -> bool:
-        """Deal what waits and can go, else new entries while not too many wait (semantics 2.9, look-ahead)."""
-        self._source.release_due(wanted, self._ready)
+    def _deal_out(self, wanted: int) -> bool:
+        """Deal entries that wait and can go, else new entries while not too many wait (semantics 2.9, look-ahead)."""
+        self.source.release_due(wanted, self._ready)
         if self.recorded:
             self.recorded.advance(self._cursor.first_unacked())
         if self.room.keys.queues and self._deal_waiting():
@@ -176,8 +166,8 @@ class KeyDealer:
         if room <= 0:
             return self._deal_before_recorded(wanted)
         if not self.room.unrouted:
-            return self._source.read_on(min(wanted, room), self._deal)
-        for ledger, run in by_ledger(self._source.read_waiting(self.room.unrouted, min(wanted, room))):
+            return self.source.read_on(min(wanted, room), self._deal)
+        for ledger, run in by_ledger(self.source.read_waiting(self.room.unrouted, min(wanted, room))):
             self._deal(ledger, run)
         return True
 
@@ -203,7 +193,7 @@ class KeyDealer:
         gate, first = self.recorded.gate, self.room.unrouted.first()
         if gate is None or first is None or first >= gate:
             return False
-        for ledger, run in by_ledger(self._source.read_waiting(self.room.unrouted, wanted)):
+        for ledger, run in by_ledger(self.source.read_waiting(self.room.unrouted, wanted)):
             self._deal(ledger, [delivery for delivery in run if delivery.entry.position < gate])
         return True
 
@@ -211,7 +201,7 @@ class KeyDealer:
         """Send what waits to consumers that have room by now; false if none has."""
         entries_max = self._context.settings.dispatcher_max_read_batch_size
         in_order = not self.policy.allow_out_of_order
-        book, queues = self._book, self.room.keys.queues
+        book, queues = self.book, self.room.keys.queues
         done = False
         for consumer in [consumer for consumer in queues if consumer.permits > 0]:
             queue = queues[consumer]
@@ -222,7 +212,7 @@ class KeyDealer:
                 continue
             if limit is not None and first >= limit:
                 continue
-            for ledger, run in by_ledger(self._source.read_waiting(queue, min(room, entries_max), in_order=in_order)):
+            for ledger, run in by_ledger(self.source.read_waiting(queue, min(room, entries_max), in_order=in_order)):
                 room = self._send_waiting(consumer, ledger, run, room, limit)
             done = True
         return done
@@ -231,7 +221,7 @@ class KeyDealer:
         self, consumer: Consumer, ledger: int, run: list[Delivery], room: int, limit: Position | None
     ) -> int:
         """Send what ``consumer`` has ``room`` for of what waited for it, below ``limit``; the room that is left."""
-        book = self._book
+        book = self.book
         share: list[Delivery] = []
         for delivery in run:
             position = delivery.entry.position
@@ -261,7 +251,7 @@ class KeyDealer:
         """Give each entry to the owner of its key, or let it wait; stops when no consumer can take anything."""
         keys = sticky_keys([delivery.entry.body for delivery in deliveries], self._keyless)
         hashes = list(map(self.selector.hash_of, keys))
-        costs = self._book.costs(deliveries)
+        costs = self.book.costs(deliveries)
         owners = self._owners_with_room(hashes, costs)
         if owners is None:
             return self._deal_each(ledger, deliveries, hashes, costs)
@@ -274,12 +264,12 @@ class KeyDealer:
 
         Nearly always so, and then no entry has to be looked at by itself.
         """
-        if self.recorded or self.draining or self.room.keys or sum(costs) > self._book.unacked.budget():
+        if self.recorded or self.draining or self.room.keys or sum(costs) > self.book.unacked.budget():
             return None
         known = self._owners_of_hashes
         owners = [known.get(hash_) or self._owner_of(hash_) for hash_ in hashes]
         needed = Counter(owners)
-        dearest, room_at = max(costs, default=0), self._book.room_at
+        dearest, room_at = max(costs, default=0), self.book.room_at
         if any(owner is None or room_at(owner) < entries * dearest for owner, entries in needed.items()):
             return None
         return owners  # type: ignore[return-value] # none of them is None
@@ -288,7 +278,7 @@ class KeyDealer:
         self, ledger: int, deliveries: list[Delivery], hashes: Sequence[int], costs: Sequence[int]
     ) -> Sequence[Delivery]:
         """``_deal`` for entries of which some cannot be sent now. What the loop decides is booked once, after it."""
-        book, room_of_keys = self._book, self.room
+        book, room_of_keys = self.book, self.room
         waiting = () if self.policy.allow_out_of_order else room_of_keys.keys.entries_of
         recorded, draining = self.recorded or None, self.draining or None
         dealt: list[Delivery] = []
@@ -335,21 +325,21 @@ class KeyDealer:
             shares[owner].append(delivery)
         self._send_all(ledger, shares)
         entries = entries_of(deliveries)
-        self._book.given(ledger, entries, owners)
+        self.book.given(ledger, entries, owners)
         self._hashes.put_all(ledger, entries, hashes)
         if self._keys_move:
             self.draining.given(owners, hashes)
 
     def _send_all(self, ledger: int, shares: Mapping[Consumer, list[Delivery]]) -> None:
         entries = messages = size_bytes = 0
-        send = self._book.send
+        send = self.book.send
         for consumer, share in shares.items():
             cost, its_bytes = send(consumer, ledger, share)
             entries += len(share)
             messages += cost
             size_bytes += its_bytes
-        self._book.count(messages, size_bytes)
-        self._book.average_messages = max(1.0, messages / entries)
+        self.book.count(messages, size_bytes)
+        self.book.average_messages = max(1.0, messages / entries)
 
 
 def _describe(policy: KeySharedPolicy) -> str:
