@@ -42,7 +42,7 @@ _STARTS: Final = "broker starts"
 """Counter in the catalogue: how often a broker was started on this data."""
 
 AnyTopic: TypeAlias = Topic | NonPersistentTopic
-"""What producers and consumers connect to."""
+"""A topic that producers and consumers connect to."""
 
 
 class Broker:
@@ -112,7 +112,7 @@ class Broker:
 
     @property
     def damages(self) -> Sequence[Damage]:
-        """What was found to be damaged or lost in the data directory, since the broker was started."""
+        """Damages and losses found in the data directory since the broker was started."""
         return self._store.recovery.all
 
     # -- using a topic

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the broker expects of the stand-ins for clients: the two sinks, and what is put into them.
+"""Sinks: the stand-ins for clients, and the values that are put into them.
 
 Sinks never call back into the broker from inside these methods, except where it says so, and never raise.
 """

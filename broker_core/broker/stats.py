@@ -135,7 +135,7 @@ class PublisherStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TopicTraffic(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What came into a topic and went out of it, stored or not. Counters start when the topic is loaded."""
+    """Messages that came into a topic and went out of it, stored or not. Counters start when the topic is loaded."""
 
     msg_rate_in: float
     msg_throughput_in: float
@@ -383,7 +383,7 @@ def unused_topic_stats(clock: Clock, settings: Settings, quotas: Quotas) -> Topi
 
 
 def _age_s(since_ms: int | None, now_ms: int) -> int:
-    """Whole seconds since then; -1 if there is no then."""
+    """Seconds since ``since_ms``; -1 for None."""
     return -1 if since_ms is None else max(now_ms - since_ms, 0) // 1000
 
 
@@ -470,7 +470,7 @@ def _cursor_stats(topic: Topic, subscription: Subscription) -> CursorStats:
 
 
 def _acked_ranges(cursor: Cursor) -> str:
-    """What is acknowledged behind the mark-delete position."""
+    """Entries that are acknowledged behind the mark-delete position."""
     shown: list[str] = []
     for run in cursor.deleted.runs():
         if len(shown) == _RUNS_SHOWN_MAX:
@@ -481,7 +481,8 @@ def _acked_ranges(cursor: Cursor) -> str:
 
 
 class StoredState(NamedTuple):
-    """What the catalogue and the cursor log keep of a topic: ``mark_deletes`` by the name of the subscription."""
+    """The stored state of a topic in the catalogue and the cursor log: ``mark_deletes`` by the name of the
+    subscription."""
 
     created_ms: int
     changed_ms: int
@@ -490,7 +491,7 @@ class StoredState(NamedTuple):
 
 
 def stored_state(topic: Topic) -> StoredState:
-    """What is stored of one topic, as the catalogue and the cursor log keep it."""
+    """See ``StoredState``."""
     ledgers = topic.log.ledgers()
     changed_ms = max([topic.created_ms, *(each.created_ms for each in ledgers)])
     mark_deletes = {name: each.cursor.mark_delete for name, each in topic.subscriptions.items()}

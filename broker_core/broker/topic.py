@@ -64,7 +64,7 @@ TOPIC_EPOCH: Final = INTERNAL_PREFIX + "topic.epoch"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all topics of a broker share. ``producer_name`` makes names that no other producer ever gets."""
+    """The parts that all topics of a broker share. ``producer_name`` makes names that no other producer ever gets."""
 
     store: Store
     clock: Clock
@@ -369,7 +369,7 @@ class Topic:
 
     @property
     def damages(self) -> list[str]:
-        """What is damaged or lost of the topic, as far as known, one line each."""
+        """Damages and losses of the topic, as far as known, one line each."""
         return self._store.damages_of(str(self.name))
 
     def expire(

@@ -21,12 +21,12 @@ from broker_core.storage.cursors import CursorStore
 
 
 class LedgerHolder(Protocol):
-    """A part of a topic that needs entries. It may need entries again that it has released, until ``when_released`` has
-    answered."""
+    """A part of a topic that needs entries, so that retention must keep their ledgers: a durable subscription, or
+    deduplication. A holder may need entries again that it has released, until ``when_released`` has answered."""
 
     @property
     def released_through(self) -> Position:
-        """It needs no entry up to this position, the position included."""
+        """Entries up to and including this position are not needed."""
         ...
 
     def when_released(self, on_durable: OnDurable) -> None:

@@ -43,7 +43,7 @@ class Expiring(Protocol):
 
 
 class _Look(NamedTuple):
-    """What one slice has found.
+    """The findings of one slice.
 
     Attributes:
         old_through: The last of the old entries.

@@ -186,7 +186,7 @@ def positions_through(bucket: BucketSnapshot, ledger: int, through: int) -> list
 
 
 MERGED_AT_ONCE: Final = (4, 3, 2)
-"""So many neighbours become one; fewer where there are not enough."""
+"""Neighbours that become one; fewer where there are not enough."""
 
 
 def neighbours_to_merge(

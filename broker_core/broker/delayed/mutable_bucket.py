@@ -113,7 +113,7 @@ class MutableBucket:
         return Indexes(in_order(times), in_order(ledgers), in_order(entries))
 
     def coverage(self) -> dict[int, Coverage]:
-        """What is here and what was seen, by ledger."""
+        """The entries held and the entries seen, by ledger."""
         ledgers = sorted(self._indexed.keys() | self._seen.keys())
         return {
             ledger: Coverage(self.indexed(ledger), self._seen.get(ledger, BitMap()) | self.indexed(ledger))

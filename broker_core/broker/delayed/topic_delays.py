@@ -89,7 +89,7 @@ class TopicDelays:
             self.index.trim(first_ledger)
 
     def histogram(self, step_ms: int) -> dict[int, int]:
-        """What is due when, from now on: start of each step in milliseconds since the epoch -> entries of the topic."""
+        """Entries that fall due from now on: start of each step in milliseconds since the epoch -> how many."""
         return {} if self.index is None else self.index.histogram(self._host.clock.now_ms(), step_ms)
 
     def close(self) -> None:

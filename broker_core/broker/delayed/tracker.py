@@ -308,5 +308,5 @@ def _step_ms(due: DueRule) -> int:
 
 
 def step_of_tick_ms(tick_ms: int) -> int:
-    """What times are rounded down to: the greatest power of two that is not above the tick (semantics 6.3.1)."""
+    """Times are rounded down to this step: the greatest power of two that is not above the tick (semantics 6.3.1)."""
     return 1 << (max(tick_ms, 1).bit_length() - 1)

@@ -84,7 +84,7 @@ class TopicRegistry:
         return index >= 0 and index < self._partitioned.get(name.base, 0)
 
     def row(self, name: TopicName) -> TopicRow | None:
-        """What the catalogue holds of a topic or of a partition that was used; None if it holds nothing."""
+        """The row of a topic, or of a partition that was used; None if there is none."""
         return self.catalogue.topics.find(str(name))
 
     def names_of(self, name: TopicName) -> Iterator[TopicName]:

@@ -24,7 +24,7 @@ RING_POINTS = 100
 
 
 class Candidate(Protocol):
-    """What the choice looks at."""
+    """A consumer, as far as the choice depends on it."""
 
     @property
     def name(self) -> str: ...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a subscription needs of its dispatcher, and what every dispatcher is given.
+"""``Dispatcher``: the base of every dispatcher, and the surroundings that each is given.
 
 One dispatcher exists from the first consumer of a subscription to the last; its type is the subscription's type
 (semantics 2.1). Everything in it is in memory: what was read, what waits to be sent again, counters. There are
@@ -57,7 +57,7 @@ class DispatchContext:
 
 @dataclass(frozen=True, slots=True)
 class DispatchStats:
-    """What can be seen of a dispatcher from outside. The defaults are those of a subscription without consumers."""
+    """Statistics of a dispatcher. The defaults are those of a subscription without consumers."""
 
     type: str = NO_TYPE
     active_consumer: str = ""
@@ -72,7 +72,7 @@ class DispatchStats:
     """Entries that are held back because they are not due."""
     key_shared: KeySharedPolicy | None = None
     keys: Mapping[Consumer, KeyStats] = field(default_factory=dict)
-    """What is special to consumers of Key_Shared."""
+    """Statistics of consumers of Key_Shared alone."""
 
 
 class Dispatcher:

@@ -120,7 +120,7 @@ class LogReader:
         return found[:entries_max], missing
 
     def begin_anew(self) -> None:
-        """All that is not acknowledged is read again, by another dispatcher."""
+        """Entries that are not acknowledged are read again, by another dispatcher."""
         self._withheld.clear()
         self._refused.clear()
         self.retry_damaged()

@@ -149,7 +149,7 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
         self.source.settings_changed(settings)
 
     def passed_over(self, mark_delete: Position) -> None:
-        """What consumers hold or what waits of it is acknowledged for all (semantics 7.2)."""
+        """Entries up to ``mark_delete`` that consumers hold, or that wait, are acknowledged for all (semantics 7.2)."""
         self.book.redeliveries.forget_through(mark_delete)  # wherever they waited
         self.source.passed_over(mark_delete)
         self._passed_over = mark_delete

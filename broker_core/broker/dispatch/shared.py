@@ -141,7 +141,7 @@ class SharedWaitingRoom:
             self.replay.add(position)
 
     def left(self, leavers: Sequence[Consumer]) -> None:
-        """What waited for ``leavers`` waits for any consumer."""
+        """Chunks that waited for ``leavers`` wait for any consumer."""
         for position in self.affinity.left(leavers):
             self.replay.add(position)
 

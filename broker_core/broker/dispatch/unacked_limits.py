@@ -106,13 +106,13 @@ class SubscriptionUnacked:
         return min(own, self._broker.budget(self))
 
     def given(self, messages: int) -> None:
-        """So many more are unacknowledged."""
+        """``messages`` more are unacknowledged."""
         self.messages += messages
         self._stop_if_full()
         self._broker.changed(self, messages)
 
     def returned(self, messages: int) -> None:
-        """So many were acknowledged or taken back; call ``settle`` when that is all for now."""
+        """``messages`` were acknowledged or taken back; call ``settle`` after the last of a request."""
         self.messages -= messages
         self._broker.changed(self, -messages)
 

@@ -33,7 +33,7 @@ from broker_core.wire.entry import BytesLike, read_metadata, text_of
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 REPLICATOR_PREFIX: Final = "pulsar.repl."
-"""What the names of producers begin with that bring messages from another cluster."""
+"""Names of producers that bring messages from another cluster begin with this."""
 
 NEW: Final = 0
 DUPLICATE: Final = 1
@@ -127,7 +127,8 @@ class Deduplication:
     # -- over a restart
 
     def snapshot(self) -> dict[str, int]:
-        """What to keep: ``persisted``, in the order in which the producers left, but not of more names than allowed."""
+        """The state to keep: ``persisted``, in the order in which the producers left, but not of more names than
+        allowed."""
         persisted, left = self.persisted, self._left
         names = [name for name in left if name in persisted] + [name for name in persisted if name not in left]
         return {name: persisted[name] for name in names[-self._producers_max :]}

@@ -55,7 +55,7 @@ _JOINT: Final = _Run((), (), POSITION_LATEST, 0)
 
 
 class EntryLog(Protocol):
-    """What takes the entries of a topic: ``TopicLog``, or a topic that stores nothing."""
+    """The taker of a topic's entries: ``TopicLog``, or a topic that stores nothing."""
 
     def append(self, body: bytes, messages: int, on_durable: OnDurable) -> Position:
         """Take an entry and give it its position; ``on_durable`` is called later, in the order of appends."""
@@ -246,7 +246,7 @@ class Producer:
 
     @property
     def last_sequence_id(self) -> int:
-        """What the client continues from: the highest id that was accepted under this name, -1 if none is known."""
+        """The highest id that was accepted under this name, from which the client continues; -1 if none is known."""
         return -1 if self.deduplication is None else self.deduplication.last_sequence_id(self.name)
 
     @property
@@ -451,7 +451,7 @@ class JointRun:
         self.first = POSITION_EARLIEST
 
     def begin(self) -> None:
-        """It was appended."""
+        """The run was appended."""
         for producer, size in zip(self._producers, self._sizes, strict=True):
             producer.joined(size)
         self._sink.in_flight.add(len(self._sizes), self._size_bytes)

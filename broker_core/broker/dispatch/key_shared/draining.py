@@ -128,7 +128,7 @@ class DrainingHashes:
             del self._of[owner]
 
     def of(self, owner: Consumer) -> list[DrainingHash]:
-        """What others wait for at ``owner``."""
+        """Hashes that others wait for at ``owner``."""
         counts = self._pending.get(owner, {})
         hashes = sorted(self._of.get(owner, ()))
         return [DrainingHash(hash_, counts[hash_], self._hashes[hash_].blocked) for hash_ in hashes]
@@ -166,11 +166,11 @@ class RecordedPositions:
 
     @property
     def gate(self) -> Position | None:
-        """What any newcomer may be sent lies below this; None: there is no newcomer."""
+        """Entries for any newcomer lie below this; None: there is no newcomer."""
         return min(self._joined_at.values(), default=None)
 
     def limit(self, consumer: Consumer) -> Position | None:
-        """What ``consumer`` may be sent lies below this; None: anything."""
+        """Entries for ``consumer`` lie below this; None: it may have any."""
         return self.gate if consumer in self._joined_at else None
 
     def advance(self, first_unacked: Position) -> bool:
@@ -194,7 +194,7 @@ class DrainingHashStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class KeyStats(NamedTuple):
-    """What is shown of one consumer: the hashes that it owns, those that drain at it, and where it joined if it
+    """Statistics of one consumer: the hashes that it owns, those that drain at it, and where it joined if it
     waits."""
 
     ranges: tuple[HashRange, ...] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Key_Shared dispatcher needs of a mapping from keys to consumers, and the slots that mappings divide.
+"""``Selector``: a mapping from keys to consumers, for Key_Shared, and the slots that mappings divide.
 
 A mapping turns the sticky key of an entry into a number, its hash, and says which consumer owns that hash. What the
 hash is (a slot of 65,536, a point of a ring) is the mapping's own business; equal keys have equal hashes. Mappings know
@@ -66,7 +66,7 @@ class Selector(Protocol[C]):
         ...
 
     def hashes_of(self, consumer: C) -> Hashes:
-        """What a member owns, and perhaps more where a point of a ring is shared."""
+        """The hashes of a member, and perhaps more where a point of a ring is shared."""
         ...
 
     def ranges(self) -> list[tuple[HashRange, C]]:
