@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class TaskPartition(InputPartition):
-    """What Spark calls an input partition."""
+    """A task, as an input partition of Spark."""
 
     def __init__(self, task: ReadTask) -> None:
         super().__init__(None)

@@ -68,7 +68,7 @@ _options = click.option(
 @click.option("--stream", is_flag=True, help="Describe a stream instead of a batch read.")
 @_options
 def describe(topic: str, stream: bool, options: dict[str, str]) -> None:
-    """What a read of TOPIC would do: where it starts and ends, how much that is. Makes and acknowledges nothing."""
+    """Tell where a read of TOPIC would start and end, and how much that is. Makes and acknowledges nothing."""
     from pulsarish_spark.describing.dry_run import describe as describe_read
 
     _show(describe_read(topic, stream=stream, **options))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a query does with rows that failed: copies to the retry topic, to come again later, or to the dead letter topic.
+"""Rows that failed in a query: copies to the retry topic, to come again later, or to the dead letter topic.
 
     rows = spark.readStream.format("pulsarish").option("columns", "all")...
 
@@ -139,7 +139,7 @@ def _check_broker(topic: str, options: Mapping[str, object]) -> None:
 
 
 def _first(subscription: str) -> dict[str, Column]:
-    """Where a message was first, which stays the same in every copy."""
+    """The first place of a message, which stays the same in every copy."""
     from pyspark.sql import functions
 
     return {

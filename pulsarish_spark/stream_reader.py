@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark calls for a stream, translated: JSON to offsets, read limits to numbers, ranges to input partitions.
+"""The stream source as Spark calls it: JSON becomes offsets, read limits numbers, and tasks input partitions.
 
 Spark makes one of these in a process of its own on the driver, and pickles another, unused one to the executors for
 ``read`` alone. The constructor cannot fail, because Spark would hide the reason; what is wrong with the options is said
 by the first call.
+
+A ``StreamDriver`` chooses the messages of a batch and owns the meaning of an offset: ``PositionDriver``
+takes ranges between positions, ``QueueDriver`` the entries that the broker gives it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -30,14 +33,63 @@ from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions, Side, read_options
 from pulsarish_spark.plain_errors import plain_errors
 from pulsarish_spark.rows.schema import check_user_schema
-from pulsarish_spark.tasks.task import task_options
+from pulsarish_spark.tasks.task import ReadTask, task_options
 from pulsarish_spark.workers.spark_worker import SentToWorkers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from broker_core.client import Client
-    from pulsarish_spark.stream_driver import StreamDriver, StreamOffset
+
+
+class StreamOffset(Protocol):
+    """One offset of a query. Offsets that are equal have the same JSON."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types, in the one order: Spark compares offsets as text."""
+        ...
+
+
+O = TypeVar("O", bound=StreamOffset)  # noqa: E741 - as usual for a type variable, one letter
+
+
+class StreamDriver(Protocol[O]):
+    """State of one running query on the driver. Used by one thread."""
+
+    def offset(self, document: Mapping[str, Any]) -> O:
+        """Read ``to_json()`` of an offset back; UsageError for one that this driver has not made."""
+        ...
+
+    def bound_to_now(self) -> None:
+        """AvailableNow: read no further than what is there at the first ``latest``."""
+        ...
+
+    def initial(self) -> O:
+        """The start of a query without a checkpoint; the same answer each time."""
+        ...
+
+    def latest(self, start: O, limit: int | None) -> O:
+        """The end of the next batch from ``start``, in at most ``limit`` messages; ``start`` if there is none.
+
+        ``limit`` None: the trigger takes all that there is, whatever the options say.
+        """
+        ...
+
+    def newest(self) -> StreamOffset | None:
+        """The newest offset of the progress report: the ends as last seen, or how much is left."""
+        ...
+
+    def tasks(self, start: O, end: O) -> list[ReadTask]:
+        """The tasks of the batch between two offsets. A batch that is replayed has the same messages."""
+        ...
+
+    def commit(self, end: O) -> None:
+        """Spark will never ask for anything before ``end`` again."""
+        ...
+
+    def close(self) -> None:
+        """Leave the subscription; it stays on the broker."""
+        ...
 
 
 def _new_driver(options: ReadOptions, client: Client) -> StreamDriver[Any]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 ADMIN_TIMEOUT_S: Final = 10.0
-"""How long to wait for the admin REST: nothing that is asked of it is worth holding a query up for longer."""
+"""Time limit of a call of the admin REST: no answer is worth holding a query up for longer."""
 
 _NO_SECURITY: Final = Security()
 
@@ -48,7 +48,7 @@ os.register_at_fork(after_in_child=_in_forked_child)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the broker is: at ``service_url``, or, where that is empty, the embedded broker of ``data_dir``.
+    """The address of a broker: ``service_url``, or, where that is empty, the embedded broker of ``data_dir``.
 
     ``seen`` is where the driver found the embedded broker, on ``machine``; it serves executors that do not have its
     directory. On another machine, or in another container of this one, a directory of the same name would be another
@@ -95,7 +95,7 @@ class Address:
 
 
 def _number_of(directory: Path) -> tuple[int, int] | None:
-    """Which of this machine's directories has this name here; None: none has."""
+    """The device and the number of the directory that has this name here; None: there is none."""
     try:
         status = directory.stat()
     except OSError:
@@ -105,7 +105,7 @@ def _number_of(directory: Path) -> tuple[int, int] | None:
 
 @functools.cache
 def this_machine() -> str:
-    """What tells this machine from others: the number of its last boot, or its name where the system has none."""
+    """The identity of this machine: the number of its last boot, or its name where the system has no such number."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

@@ -114,7 +114,7 @@ def named_directory(data_dir: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def _usable(data_dir: Path) -> Iterator[None]:
-    """What the system has against ``data_dir`` becomes an EmbeddedBrokerError."""
+    """An OSError about ``data_dir`` becomes an EmbeddedBrokerError."""
     try:
         yield
     except OSError as error:

@@ -15,7 +15,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 THREADS_MAX: Final = 32
-"""They wait for the client's one event loop, which more of them would not make quicker."""
+"""Threads wait for the client's one event loop, which more of them would not make quicker."""
 
 
 def side_by_side(answer: Callable[[K], V], questions: Sequence[K]) -> list[V]:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a read would do, and whether it can, told without reading."""
+"""Reads described without reading: where they would begin and end, and whether broker and Spark are ready."""

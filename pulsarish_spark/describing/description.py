@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dry run has found: a frozen value that shows itself as text, as a notebook's table and as plain types.
+"""The description of a read: a frozen value that shows itself as text, as a notebook's table and as plain types.
 
 Must not know how it was found. Invariants: None means that it is not known; an estimate is shown with "about"; nothing
 in it is secret.
@@ -32,7 +32,7 @@ class BrokerFound:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """What would be read of one partition: from ``start`` up to ``end``, not included, as offsets are written.
+    """The range of one partition that would be read, from ``start`` up to ``end``, not included, as offsets.
 
     ``rows``: exact if ``rows_are_exact``, that is by message indexes, of which each chunk of a large value has one;
     else estimated from a count or from samples. Filters on rows are not taken into account. ``bytes``: about how many
@@ -76,7 +76,7 @@ class WorkersPython:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What ``describe`` returns. ``subscription`` None: a batch read. ``spark`` None: no session is active.
+    """A read as ``describe`` tells it. ``subscription`` None: a batch read. ``spark`` None: no session is active.
 
     ``notes``: what else there is to say, such as why something is not known.
     """

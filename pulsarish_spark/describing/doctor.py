@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from broker_core.client import Client
 
 PATIENCE_S: Final = 10.0
-"""How long to wait for a broker at most: who looks for a fault does not wait as long as a query."""
+"""Time limit of the wait for a broker: a person who looks for a fault does not wait as long as a query."""
 
 
 @dataclass(frozen=True, slots=True)

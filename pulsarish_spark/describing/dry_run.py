@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class _Found(NamedTuple):
-    """Where one partition would be read. None: not known."""
+    """The range of one partition that would be read. None: not known."""
 
     key: TopicPartition
     name: str
@@ -51,7 +51,7 @@ class _Found(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """Where all partitions would be read, and what there is to say of it."""
+    """The ranges of all partitions that would be read, with notes."""
 
     found: list[_Found]
     subscription: SubscriptionFound | None
@@ -59,7 +59,7 @@ class _Read(NamedTuple):
 
 
 def describe(topic: str | None = None, /, *, stream: bool = False, **options: object) -> Description:
-    """What ``spark.read`` (``stream``: ``spark.readStream``) of the format would read with these options.
+    """Describe the read of ``spark.read`` (``stream``: ``spark.readStream``) with these options.
 
         print(pulsarish_spark.describe("flights", startingOffsets="earliest"))
         pulsarish_spark.describe("flights", stream=True, subscriptionName="etl").as_dict()
@@ -143,7 +143,7 @@ def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
 
 
 def _expiry_notes(client: Client, options: ReadOptions, found: list[_Found]) -> list[str]:
-    """When the broker passes over what is unread, where it does and that is known."""
+    """Notes on when the broker passes over unread entries, of partitions where it does and that is known."""
     known = ExpiryPolicies(options.address).of_all({each.key.topic for each in found})
     now_ms = SystemClock().now_ms()
     notes = []
@@ -158,7 +158,7 @@ def _expiry_notes(client: Client, options: ReadOptions, found: list[_Found]) -> 
 
 
 class _Stand(NamedTuple):
-    """Where a subscription stands on a partition; None: it is not there, or it is in use."""
+    """The position of a subscription on a partition; None: the subscription is not there, or it is in use."""
 
     at: Offset | None = None
     in_use: bool = False
@@ -190,7 +190,7 @@ def _ending(view: BrokerView, options: ReadOptions, found: list[_Found]) -> list
 
 
 def _measured(view: BrokerView, found: list[_Found]) -> list[PartitionRange]:
-    """How much lies in each partition. Where no indexes tell, entries are counted, and sampled beyond a budget."""
+    """Rows and bytes of each partition. Where no indexes tell, entries are counted, and sampled beyond a budget."""
     starts = {
         each.key: view.with_index(each.name, each.start) if each.start.key < each.end.key else each.start
         for each in found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of Spark where a read is described: the Python of its workers, Java, and settings that matter.
+"""Spark's part in the description of a read: the Python of its workers, Java, and settings that matter.
 
 Needs no ``pyspark``: where nobody has imported it, no session is active. Must not know brokers.
 """
@@ -17,14 +17,14 @@ from typing import Any, Final, NamedTuple
 from pulsarish_spark.describing.description import WorkersPython
 
 _PYTHON_DEFAULT: Final = "python3"
-"""What Spark starts where nothing says otherwise: the first one on the PATH."""
+"""The command that Spark starts unless something says otherwise: the first one on the PATH."""
 
 _TRIAL: Final = "import sys; print('%d.%d' % sys.version_info[:2], flush=True); import pulsarish_spark, pyarrow"
 _TRIAL_S: Final = 60.0
-"""How long a program may take to start and import; a cold disk is slow."""
+"""Time that a program may take to start and import; a cold disk is slow."""
 
 JAVA_MIN: Final = 17
-"""What Spark 4 needs."""
+"""The lowest version that Spark 4 runs on."""
 
 SETTINGS: Final = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.shuffle.partitions")
 

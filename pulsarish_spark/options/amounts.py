@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ WEIGHT_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What one micro-batch of a stream takes. None: no such limit. ``topic_weights``: 1 where nothing is said."""
+    """The limits of one micro-batch of a stream; None: no such limit. ``topic_weights``: 1 for topics left out."""
 
     messages_max: int | None = None
     messages_min: int | None = None
@@ -46,59 +46,53 @@ def _weights(text: str) -> dict[str, int]:
     return once([(exact_topic(topic), weight) for topic, weight in found.items()])
 
 
+def _option(name: str, parse: Callable[[str], Any], example: str, meaning: str, fills: str) -> Option:
+    return Option(name, Side.STREAM_READ, parse, example, meaning, wrong_side=_NO_TRIGGER, fills=fills)
+
+
 AMOUNTS: Final = (
-    Option(
+    _option(
         "maxOffsetsPerTrigger",
-        Side.STREAM_READ,
         count,
         "500000",
         "Messages of one micro-batch at most, to within one entry, shared out by backlog; never less than one entry of "
         "each partition. A broker without message indexes is read twice for that, up to 64 MiB or 20,000 entries a "
         "trigger; beyond these only larger entries than all of those seen can make a batch larger.",
-        wrong_side=_NO_TRIGGER,
-        fills="messages_max",
+        "messages_max",
     ),
-    Option(
+    _option(
         "maxBytesPerTrigger",
-        Side.STREAM_READ,
         count,
         "104857600",
         "Bytes of one micro-batch at most, of entries as they are stored, to within one entry, shared out by backlog; "
         "never less than one entry of each partition. With maxOffsetsPerTrigger both hold. No broker tells sizes, so "
         "what a batch takes is read twice, up to 64 MiB or 20,000 entries a trigger; what lies beyond these is taken "
         "as far as it may be if all of its entries are as large as the largest that was seen.",
-        wrong_side=_NO_TRIGGER,
-        fills="bytes_max",
+        "bytes_max",
     ),
-    Option(
+    _option(
         "minOffsetsPerTrigger",
-        Side.STREAM_READ,
         count,
         "10000",
         "No micro-batch before there are so many new messages, or maxTriggerDelay is over. The first one of each start "
         "runs at once, and AvailableNow and Once take what there is. Without message indexes the number is judged by "
         "the number of entries.",
-        wrong_side=_NO_TRIGGER,
-        fills="messages_min",
+        "messages_min",
     ),
-    Option(
+    _option(
         "maxTriggerDelay",
-        Side.STREAM_READ,
         parse_span_s,
         "5m",
         "How long minOffsetsPerTrigger may keep new messages waiting. Default 15m.",
-        wrong_side=_NO_TRIGGER,
-        fills="delay_s_max",
+        "delay_s_max",
     ),
-    Option(
+    _option(
         "topicWeights",
-        Side.STREAM_READ,
         _weights,
         '{"flights":3,"airlines":1}',
         "How limits of a trigger are shared out over topics: a partition counts as if it had so many times its "
         f"backlog. Whole numbers up to {WEIGHT_MAX}; 1 for topics that are not named.",
-        wrong_side=_NO_TRIGGER,
-        fills="topic_weights",
+        "topic_weights",
     ),
 )
 
@@ -132,7 +126,7 @@ DIVIDING: Final = (
 
 
 def amounts_of(given: Mapping[str, Any], selection: Selection) -> Amounts:
-    """What a micro-batch takes; ConfigError for options that contradict each other, or the topics that are read."""
+    """The limits of a micro-batch; ConfigError for options that contradict each other, or the topics that are read."""
     most, least = given.get("maxOffsetsPerTrigger"), given.get("minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
         raise ConfigError(f"minOffsetsPerTrigger, {least}, is more than maxOffsetsPerTrigger, {most}", hint="swap them")

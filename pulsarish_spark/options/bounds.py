@@ -89,7 +89,7 @@ BOUNDS: Final = (
 
 
 def start_of(given: Mapping[str, Any], side: Side) -> Bound:
-    """Where reading starts; ConfigError if that cannot be meant."""
+    """The start of the read; ConfigError if that cannot be meant."""
     bound = _bound(given, STARTS)
     _check_subscription(bound, given)
     if side is Side.BATCH_READ and (option := next(bound.says("latest"), "")):
@@ -100,7 +100,7 @@ def start_of(given: Mapping[str, Any], side: Side) -> Bound:
 
 
 def end_of(given: Mapping[str, Any], side: Side) -> Bound:
-    """Where reading ends; ConfigError if that cannot be meant."""
+    """The end of the read; ConfigError if that cannot be meant."""
     bound = _bound(given, _ENDS)
     _check_subscription(bound, given)
     if side is Side.STREAM_READ:
@@ -131,7 +131,7 @@ def _check_subscription(bound: Bound, given: Mapping[str, Any]) -> None:
 
 
 def _check_end_of_stream(bound: Bound) -> None:
-    """What moves is no end: it would be another one whenever the query is started."""
+    """ConfigError for an end that moves: it would be another one whenever the query is started."""
     if option := next(bound.says("latest"), ""):
         raise ConfigError(
             f"{option} says latest, which is no end of a stream",

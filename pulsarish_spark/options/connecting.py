@@ -148,7 +148,7 @@ def address_of(given: Mapping[str, Any], environment: Mapping[str, str]) -> Addr
 
 
 def _security_of(given: Mapping[str, Any], environment: Mapping[str, str]) -> Security:
-    """What the options say, and the environment of the driver beside them."""
+    """The credentials and the trust that options name, and the environment of the driver beside them."""
     texts = {setting.name: given[setting.name] for setting in SECURITY_SETTINGS if setting.name in given}
     return Security.of(security_texts(environment, texts))
 

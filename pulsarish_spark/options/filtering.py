@@ -88,7 +88,7 @@ FILTERING: Final = (
 
 
 def kept_rows_of(given: Mapping[str, Any], now_ms: int) -> KeptRows:
-    """Which messages become rows; ConfigError for options that contradict each other."""
+    """The filter of rows; ConfigError for options that contradict each other."""
     start_ms, end_ms = (_ms(given.get(option), now_ms) for option in ("startingEventTime", "endingEventTime"))
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise ConfigError(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -72,94 +72,82 @@ def _priority(text: str) -> int:
     return int(text)
 
 
+def _option(name: str, parse: Callable[[str], Any], example: str, meaning: str, fills: str) -> Option:
+    return Option(name, Side.STREAM_READ, parse, example, meaning, wrong_side=_NO_QUEUE, fills=fills)
+
+
 QUEUEING: Final = (
-    Option(
+    _option(
         "subscriptionType",
-        Side.STREAM_READ,
         _subscription_type,
         "Shared",
         "Shared or Key_Shared: the query is one consumer among others of subscriptionName "
         "([queues.md](queues.md)). Without it a query reads alone, by positions.",
-        wrong_side=_NO_QUEUE,
-        fills="type",
+        "type",
     ),
-    Option(
+    _option(
         "queueGuarantee",
-        Side.STREAM_READ,
         _guarantee,
         "claim",
         "When a query with a subscriptionType acknowledges: commit (default), after the batch; or claim, when Spark "
         "has noted what is in it, so that nobody else gets it while a killed query is away.",
-        wrong_side=_NO_QUEUE,
-        fills="guarantee",
+        "guarantee",
     ),
-    Option(
+    _option(
         "queueConsumers",
-        Side.STREAM_READ,
         count,
         "4",
         "Consumers of such a query for each partition. A broker gives each so many messages that are not acknowledged "
         "(50000 by default), and by turns as much as any other consumer. Default: as many as maxOffsetsPerTrigger "
         "needs, at most 3; 1 without it.",
-        wrong_side=_NO_QUEUE,
-        fills="consumers",
+        "consumers",
     ),
-    Option(
+    _option(
         "consumerName",
-        Side.STREAM_READ,
         kept_name,
         "spark",
         "Name of such a query's consumers in the broker's statistics; with claim also of its hold subscription, so "
         "that several queries on one subscription need several.",
-        wrong_side=_NO_QUEUE,
-        fills="consumer_name",
+        "consumer_name",
     ),
-    Option(
+    _option(
         "priorityLevel",
-        Side.STREAM_READ,
         _priority,
         "1",
         "Priority of such a query's consumers: the broker serves lower levels first. Default 0.",
-        wrong_side=_NO_QUEUE,
-        fills="priority_level",
+        "priority_level",
     ),
-    Option(
+    _option(
         "availableNowQuietMs",
-        Side.STREAM_READ,
         milliseconds,
         "1000",
         "Such a query ends under AvailableNow when the broker has given nothing for so long. Default "
         f"{QUIET_S_DEFAULT * 1000:.0f}. What is delayed and not due is not waited for.",
-        wrong_side=_NO_QUEUE,
-        fills="quiet_s",
+        "quiet_s",
     ),
-    Option(
+    _option(
         "deadLetterTopic",
-        Side.STREAM_READ,
         parse_topic,
         "orders-work-DLQ",
         "Where such a query puts entries that cannot be decoded (encrypted, damaged), each as it is stored, before "
         "their batch is done; they are no losses then. Without it failOnDataLoss says what becomes of them. For rows "
         "that fail there is dead_letter ([queues.md](queues.md#rows-that-failed)).",
-        wrong_side=_NO_QUEUE,
-        fills="dead_letter_topic",
+        "dead_letter_topic",
     ),
-    Option(
+    _option(
         "retryEnabled",
-        Side.STREAM_READ,
         flag,
         "true",
         "Such a query also takes what is in the retry topic, TOPIC-SUBSCRIPTION-RETRY, and makes it if it is not "
         "there; as clients do that enable retries. Default false.",
-        wrong_side=_NO_QUEUE,
-        fills="retry",
+        "retry",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """How a query shares its subscription. ``consumers``: for each partition; None: as many as the limit needs."""
+    """The subscription that a query shares. ``consumers``: for each partition; None: as many as the limit needs."""
 
     type: QueueType
     guarantee: Guarantee = "commit"
@@ -202,7 +190,7 @@ def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
 
 
 def _start_of(starting: OffsetSpec | None) -> Word | None:
-    """Where a new subscription begins; None: not said."""
+    """The start of a new subscription; None: not said."""
     if starting is None:
         return None
     word = starting.everywhere

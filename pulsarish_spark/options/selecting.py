@@ -24,7 +24,7 @@ SELECTORS: Final = ("topic", "topics", "assign", "topicsPattern")
 """The options of which one says what to read."""
 
 DISCOVERY_S: Final = 5.0
-"""How often a stream looks for new partitions and topics, if no option says so."""
+"""The interval at which a stream looks for new partitions and topics, unless an option says otherwise."""
 
 
 def _topic(text: str) -> str:
@@ -97,7 +97,7 @@ def selection_of(given: Mapping[str, Any]) -> Selection:
 
 
 def given_names(texts: Mapping[str, str]) -> dict[str, str]:
-    """How the user calls the topics, by their full names; ``texts`` are valid options by proper name."""
+    """The user's names of topics, by their full names; ``texts`` are valid options by proper name."""
     parts = [text.strip() for name in ("topic", "topics") for text in texts.get(name, "").split(",")]
     names = [*parts, *parse_json(texts.get("assign", "{}"))]
     return {exact_topic(name): name for name in names if name}

@@ -101,7 +101,7 @@ def _parsed(option: Option, text: str) -> Any:
 
 
 def texts_of(raw: Mapping[str, str]) -> dict[str, str]:
-    """What was given of ``raw``, which ``parse_all`` has accepted, as it was written, by proper name."""
+    """The texts of ``raw``, which ``parse_all`` has accepted, by the proper names of their options."""
     return {_BY_KEY[key.lower()].name: text for key, text in raw.items()}
 
 
@@ -124,7 +124,7 @@ def _find(key: str, side: Side) -> Option:
 
 
 def _unknown(key: str, side: Side) -> ConfigError:
-    """What to say of an option that does not exist."""
+    """The error for an option that does not exist."""
     if key.lower().startswith(SECURING_KAFKA):
         return ConfigError(f'option "{key}" {SAID_INSTEAD}')
     for start, whose in FOREIGN.items():

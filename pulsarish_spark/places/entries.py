@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one entry says of offsets: where its first message is, and what comes behind it. Pure."""
+"""Offsets of one entry: of its first message, and of the first message behind it. Pure."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _PATTERN: Final = "pattern"
 _BEHIND: Final = "behind"
 _PUBLISHED: Final = "published"
 NO_TOPICS: Final = frozenset({_START, _ADDED, _SEEN, _SUBSCRIPTION, _PATTERN, _BEHIND, _PUBLISHED})
-"""What an offset holds beside its topics. Full names of topics look different."""
+"""Keys of an offset that are no topics. Full names of topics look different."""
 
 _TEXT: Final = re.compile(r"(-?\d+):(-?\d+)(?::-?\d+:(\d+))?(?:@(\d+))?")
 
@@ -78,7 +78,7 @@ class Offset(NamedTuple):
 
     @property
     def key(self) -> tuple[Position, int]:
-        """What orders offsets of one partition."""
+        """Sort key of an offset within its partition."""
         return self.position, self.batch
 
     @property
@@ -101,7 +101,7 @@ Offsets = Mapping[TopicPartition, Offset]
 
 
 class Points(NamedTuple):
-    """What an offset says of one partition: the next message to read, and what is known beside it.
+    """The points of one partition in an offset: the next message to read, and points beside it.
 
     ``start``: where the first batch begins that has the partition; only in its end. ``seen``: the end of the partition
     when the offset was made, if it had more. ``behind``: entries between the end of the last batch and ``at``.
@@ -117,7 +117,7 @@ class Points(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceOffset:
-    """What one Spark offset says. ``ends_first``: it is the end of a query's first batch, and carries its starts.
+    """One offset of Spark. ``ends_first``: the offset is the end of a query's first batch, and carries its starts.
 
     ``subscription``: empty in offsets that were made before queries had one of their own. ``pattern``: empty where
     topics are named.
@@ -145,11 +145,11 @@ class SourceOffset:
 
     @property
     def starts(self) -> dict[TopicPartition, Offset]:
-        """Where the batch that ends here begins, of the partitions that it is the first to have."""
+        """The starts of the batch that ends here, of the partitions that it is the first to have."""
         return {key: points.start for key, points in self.points.items() if points.start is not None}
 
     def starts_from(self, start: SourceOffset | None) -> dict[TopicPartition, Offset]:
-        """Where the batch between ``start`` and this end begins; not of partitions of which neither says it."""
+        """The starts of the batch between ``start`` and this end; not of partitions of which neither says it."""
         return self.starts if self.ends_first or start is None else start.offsets | self.starts
 
     def to_json(self) -> OffsetJson:
@@ -213,7 +213,7 @@ def _from_map(document: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition,
 
 
 def _items(document: Mapping[str, Mapping[str, T]]) -> Iterator[tuple[TopicPartition, T]]:
-    """What a map of topics and partitions says of each partition."""
+    """The values of a map of topics and partitions, each with its partition."""
     for topic, partitions in document.items():
         name = str(TopicName.parse(topic))
         for partition, found in partitions.items():

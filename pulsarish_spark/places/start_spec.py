@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a user wants to start or end: the forms of offsets and times in options, as values.
+"""The start and the end of a read as a user writes them: the forms of offsets and times in options, as values.
 
 A specification is one point for everything, or a map from topics to a point or to a map of partitions. A ``Point`` is a
 word, a publish time, where a subscription stands, and, of one partition only, a message id or a message index. Several
@@ -39,10 +39,10 @@ class AtSubscription:
 
 
 Anywhere: TypeAlias = Word | Moment | AtSubscription
-"""What means something in every partition."""
+"""A point that every partition has."""
 
 LogPoint: TypeAlias = Word | AtSubscription | Offset | AtIndex
-"""What a broker can be asked for without knowing what time it is."""
+"""A point that a broker can be asked for without knowing what time it is."""
 
 Point: TypeAlias = LogPoint | Moment
 
@@ -63,7 +63,7 @@ _FORMS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """What one option says. ``everywhere`` None: only of what is named."""
+    """The points of one option. ``everywhere`` None: the option names topics or partitions, and no point for others."""
 
     everywhere: Anywhere | None = None
     topics: Mapping[str, Anywhere] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class OffsetSpec:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """All that is said, of whatever."""
+        """Every point that the user named: for all topics, for one topic or for one partition."""
         everywhere = () if self.everywhere is None else (self.everywhere,)
         return (*everywhere, *self.topics.values(), *self.partitions.values())
 
@@ -81,7 +81,7 @@ class OffsetSpec:
         return {*self.topics, *(key.topic for key in self.partitions)}
 
     def point(self, key: TopicPartition) -> Point | None:
-        """What is said of one partition."""
+        """The point of one partition; None: the option has none for it."""
         return self.partitions.get(key) or self.topics.get(key.topic) or self.everywhere
 
     def check_named(self, option: str, partitions: list[TopicPartition], missing: Collection[str] = ()) -> None:
@@ -126,7 +126,7 @@ class Bound:
     specs: tuple[tuple[str, OffsetSpec], ...] = ()
 
     def said_of(self, key: TopicPartition) -> Said | None:
-        """What holds for one partition; None: the default of the query's kind."""
+        """The point of one partition, with its option; None: the default of the query's kind."""
         for option, spec in self.specs:
             if (point := spec.point(key)) is not None:
                 return Said(option, point)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to read: the topics and partitions that the options name, or a pattern of topics.
+"""The topics and partitions to read: those that the options name, or a pattern of topics.
 
-A topic without partitions is read as partition 0. What of it there is, ``layout`` asks.
+A topic without partitions is read as partition 0. Which partitions exist, ``layout`` asks the broker.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def parse_assign(text: str) -> Selection:
 
 
 def parse_json(text: str) -> Any:
-    """What a JSON text says; ValueError if it is none, or says two things of one name."""
+    """The value of a JSON text; ValueError if it is none, or says two things of one name."""
     try:
         return json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError as error:

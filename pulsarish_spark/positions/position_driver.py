@@ -108,7 +108,7 @@ class PositionDriver:
         self._bounded = True
 
     def initial(self) -> SourceOffset:
-        """Where a query without a checkpoint starts; the same answer each time."""
+        """The start of a query without a checkpoint; the same answer each time."""
         if self._initial is None:
             for bound in (self.options.starting, self.options.ending):
                 bound.check_named(self._layout.partitions, self._layout.awaited)

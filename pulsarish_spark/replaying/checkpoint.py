@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark's checkpoint says of one batch: where it starts and ends. Reads ``offsets/N``, and changes nothing.
+"""The start and the end of one batch in Spark's checkpoint. Reads ``offsets/N``, and changes nothing.
 
 A file has a line with the version of its form, one with settings, and one for each source of the query, "-" where a
 source has no offset yet. The start of batch N is the end of batch N-1. Source: Spark, ``OffsetSeqLog``.
@@ -33,7 +33,7 @@ class NotedBatch:
 
 
 def noted_batch(checkpoint: str | os.PathLike[str], number: int | None, source: int | None) -> NotedBatch:
-    """What was noted of a batch; ``number`` None: the last one. UsageError where nothing, or nothing clear, is.
+    """The offsets of batch ``number``; None: the last one. UsageError where the checkpoint has none, or several.
 
     ``source``: which of the query's sources, if several are of this format.
     """

@@ -26,7 +26,7 @@ FORM: Final = 1
 _WORD: Final = "pulsarish.export"
 
 _UNREADABLE: Final = (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError)
-"""What pyarrow raises for a file that is not there, or damaged, wherever in it."""
+"""Errors of pyarrow for a file that is not there, or damaged, wherever in it."""
 
 BATCH_ROWS: Final = 16_384
 """Rows of one Arrow batch of a replay at most, as of a read."""

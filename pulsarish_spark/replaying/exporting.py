@@ -46,7 +46,7 @@ _TOPICS_TOLD: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written: ``rows`` of batch ``batch``; ``losses``: what of it is not there any more, in words."""
+    """The result of an export: ``rows`` of batch ``batch``; ``losses``: the messages that are gone, in words."""
 
     batch: int
     rows: int
@@ -152,7 +152,7 @@ def _rows(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossP
 
 
 def _entries(client: Client, end: QueueOffset, policy: LossPolicy) -> Iterator[PartitionReading]:
-    """What a batch has of a shared subscription."""
+    """The entries of a batch of a shared subscription."""
     names = names_there(end.partitions, client)
     for key in sorted(end.partitions.keys() - names.keys()):
         policy.report(lost_entries(key, end.partitions[key].ids))
@@ -164,8 +164,7 @@ def _only(selection: Selection, end: QueueOffset) -> QueueOffset:
 
 
 def _ranges(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[PartitionReading]:
-    """What lies between two offsets. A partition of which no start was noted, or which had no message yet, is read
-    whole."""
+    """The ranges between two offsets. A partition without a start, or without a message at that time, is read whole."""
     end = SourceOffset.from_json(noted.end)
     starts = end.starts_from(None if noted.start is None else SourceOffset.from_json(noted.start))
     begin = {key: start for key, start in starts.items() if start.position.ledger >= 0}

@@ -143,7 +143,7 @@ def _named_partition(topic: str) -> int:
 
 
 def _redelivery_counts(rows: pa.RecordBatch) -> pa.Array:
-    """They are no part of an entry: the reader of what a broker has given adds them to the decoded rows."""
+    """Redelivery counts are no part of an entry: the reader of entries that a broker gave adds them to the rows."""
     at = rows.schema.get_field_index(REDELIVERY_COLUMN)
     return rows.column(at) if at >= 0 else pa.nulls(rows.num_rows, pa.int32())
 

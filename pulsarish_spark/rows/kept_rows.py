@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which messages of a range become rows: those of some slots of key hashes, those of a window of event times.
+"""Filters of the messages of a range: by slots of key hashes, and by a window of event times.
 
 Neither has an order in a log, so a range is fetched whole and what is not wanted is dropped, a whole column at a time.
 A single message outside of the window is dropped by the metadata of its entry, before its payload is decompressed; the
@@ -46,7 +46,7 @@ class EventWindow:
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """It travels to the executors. ``slots`` empty: all of them; else in order, without overlaps."""
+    """A filter of rows, which travels to the executors. ``slots`` empty: all; else in order, without overlaps."""
 
     slots: tuple[SlotRange, ...] = ()
     window: EventWindow = EventWindow()

@@ -52,7 +52,7 @@ _NAMES: Final[dict[str, Mapping[str, str]]] = {"pulsar-spark": PULSAR_SPARK_NAME
 
 
 class SinkColumn(NamedTuple):
-    """What a column must be, in the words of error texts, and what it is for."""
+    """The type that a column must have, in the words of error texts, and its meaning."""
 
     type_words: str
     meaning: str
@@ -110,7 +110,7 @@ _LEFT_OUT: Final = frozenset(
 MESSAGE_COLUMNS: Final = (
     *("key", "key_is_bytes", "value", "ordering_key", "properties", "event_time", "deliver_at", "sequence_id"),
 )
-"""What an entry is made from; ``headers`` come as ``properties``."""
+"""The columns that an entry is made from; ``headers`` come as ``properties``."""
 
 
 def check_columns(schema: StructType, topic_option: str, column_names: str = "pulsarish") -> None:
@@ -202,7 +202,7 @@ def _conversion(name: str, own: str, found: DataType) -> str:
 
 
 def own_name(name: str, column_names: str) -> str:
-    """What the sink calls a column that a user calls ``name``; ``column_names``: the option's value."""
+    """The sink's name of a column that a user calls ``name``; ``column_names``: the option's value."""
     return _NAMES[column_names].get(name, name)
 
 

@@ -31,7 +31,7 @@ def properties_of(rows: pa.RecordBatch) -> pa.ListArray | None:
 
 
 def row_words(rows: pa.RecordBatch, row: int) -> str:
-    """How an error names a row: they have no numbers in Spark."""
+    """The words for a row in an error: rows have no numbers in Spark."""
     key = rows.column("key")[row].as_py() if "key" in rows.schema.names else None
     if isinstance(key, bytes):
         with contextlib.suppress(UnicodeDecodeError):

@@ -29,7 +29,7 @@ from pulsarish_spark.sink.properties import properties_of, row_words
 
 
 def message_rows(rows: pa.RecordBatch, key_form: KeyForm) -> pa.RecordBatch:
-    """What ``encode_entries`` takes of ``rows``: keys in their form, headers as properties."""
+    """The columns of ``rows`` that ``encode_entries`` takes: keys in their form, headers as properties."""
     columns = {name: rows.column(name) for name in rows.schema.names if name in MESSAGE_COLUMNS}
     properties = properties_of(rows)
     if properties is not None:
@@ -38,7 +38,7 @@ def message_rows(rows: pa.RecordBatch, key_form: KeyForm) -> pa.RecordBatch:
 
 
 class Destination(NamedTuple):
-    """What the name of a topic means: the topic itself, by its full name, or one of its partitions."""
+    """The topic that a name means, by its full name, or one of its partitions."""
 
     topic: str
     partition: int = BY_KEY
@@ -93,7 +93,7 @@ def _topics(rows: pa.RecordBatch) -> pa.Array:
 def _place(
     text: str, place_of: Callable[[str], Destination], rows: pa.RecordBatch, name_of_row: NDArray[np.int32], name: int
 ) -> Destination:
-    """What ``text`` means, which is name number ``name``; ConfigError names the first row that has it."""
+    """The destination that ``text`` names, name number ``name``; ConfigError names the first row that has that name."""
     try:
         return place_of(kept_name(text))
     except (InvalidTopicNameError, ValueError) as error:

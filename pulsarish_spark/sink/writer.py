@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _IN_CHUNKS: Final = '.option("chunkingEnabled", "true")'
-"""How users of Spark say ``chunking_enabled``, which the client's hints speak of."""
+"""The option of Spark for ``chunking_enabled``, which the client's hints speak of."""
 
 _TOPICS_TOLD: Final = 10
 """Topics that the error of a task names beside the first one."""
@@ -43,7 +43,7 @@ _TOPICS_TOLD: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What one task wrote, all of it confirmed."""
+    """The rows that one task wrote, all of them confirmed."""
 
     rows: int
 
@@ -67,7 +67,7 @@ class _Targets:
         self._has_told_zero = False
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """All that can be wrong with ``rows`` is found before one of them is sent."""
+        """Send ``rows``, after every check of every row."""
         from pulsarish_spark.sink.columns import with_own_names
         from pulsarish_spark.sink.row_times import with_delivery_times
         from pulsarish_spark.sink.rows import message_rows, split_by_topic
@@ -241,8 +241,8 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
     return sum(message.rows for message in messages if isinstance(message, Written))
 
 
-class PulsarishBatchWriter(SentToWorkers, DataSourceArrowWriter):
-    """The batch sink."""
+class _Writer(SentToWorkers):
+    """The tasks of both sinks."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = replace(options, address=options.address.for_executors())
@@ -250,6 +250,10 @@ class PulsarishBatchWriter(SentToWorkers, DataSourceArrowWriter):
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(iterator, self._options)
+
+
+class PulsarishBatchWriter(_Writer, DataSourceArrowWriter):
+    """The batch sink."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         logger.info("batch written topic=%s rows=%d", self._options.topic, _total(messages))
@@ -258,15 +262,8 @@ class PulsarishBatchWriter(SentToWorkers, DataSourceArrowWriter):
         logger.warning("batch aborted topic=%s rows_left_min=%d", self._options.topic, _total(messages))
 
 
-class PulsarishStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
+class PulsarishStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """The stream sink. Spark makes a new one for each micro-batch, and another one to commit it."""
-
-    def __init__(self, options: WriteOptions) -> None:
-        self._options = replace(options, address=options.address.for_executors())
-
-    @plain_errors
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_rows(iterator, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         logger.info("batch written batch=%d topic=%s rows=%d", batchId, self._options.topic, _total(messages))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which Python Spark starts for its workers: the one that runs the driver, unless the user chose another.
+"""The Python that Spark starts for its workers: the one that runs the driver, unless the user chose another.
 
 Left alone, Spark takes the first ``python3`` on the PATH, which in a virtual environment that is not activated lacks
 this package; all that users then see is "failed to find the data source". A path with a space in it does not work
@@ -25,11 +25,11 @@ _OF_DRIVERS: Final = "PYSPARK_DRIVER_PYTHON"
 """Java takes it before the other, also where it is ``jupyter``; its own meaning is over once the driver runs."""
 
 _JAVA_CAME_FIRST: Final = "PYSPARK_GATEWAY_PORT"
-"""Where a Java that started this process is to be reached."""
+"""The variable in which a Java that started this process says its port."""
 
 _TRIAL: Final = "import sys; print(sys.prefix, *sys.version_info[:2], sep=chr(10))"
 _TRIAL_S: Final = 60.0
-"""How long another Python may take to say what it is; a cold disk is slow."""
+"""Time that another Python may take to say what it is; a cold disk is slow."""
 
 
 def use_this_python(environment: MutableMapping[str, str] | None = None) -> None:

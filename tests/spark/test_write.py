@@ -246,7 +246,7 @@ def test_a_stream_goes_from_topic_to_topic_with_a_watermark(
     )
     save(events, broker, topic=topic)
     windows = (
-        stream(topic)
+        stream(topic, columns="event_time")
         .withWatermark("event_time", "1 minute")
         .groupBy(window("event_time", "10 minutes"))
         .count()
