@@ -22,7 +22,6 @@ from pulsarish_spark.options.following import FOLLOWING, check_following
 from pulsarish_spark.options.losing import LOSING, OnLoss, check_losing
 from pulsarish_spark.options.option import Side, filled
 from pulsarish_spark.options.queueing import QueueOptions, queue_of
-from pulsarish_spark.options.refused import OF_A_QUERY
 from pulsarish_spark.options.selecting import (
     DISCOVERY_S,
     REPLAY_FILE,
@@ -33,7 +32,7 @@ from pulsarish_spark.options.selecting import (
 )
 from pulsarish_spark.options.sending import MAKING, SENDING, KeyForm
 from pulsarish_spark.options.shaping import SHAPING, TopicNames, columns_of
-from pulsarish_spark.options.table import parse_all, texts_of
+from pulsarish_spark.options.table import OF_A_QUERY, parse_all, texts_of
 from pulsarish_spark.places.start_spec import Bound, Word
 from pulsarish_spark.places.topics import Selection
 from pulsarish_spark.rows.kept_rows import KeptRows

@@ -2,7 +2,8 @@
 """All options, found by their names: Spark hands keys over in lower case.
 
 Each is found by its lower-case name or alias and called by its proper name in errors. Unknown options, options of the
-wrong side and bad values are ConfigErrors of one line.
+wrong side and bad values are ConfigErrors of one line. Options of other sources and of Spark itself that mean nothing
+here are refused with the reason and what to do.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from pulsarish_spark.options.following import FOLLOWING
 from pulsarish_spark.options.losing import LOSING
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.queueing import QUEUEING
-from pulsarish_spark.options.refused import FOREIGN, OF_A_QUERY, REFUSED, SAID_INSTEAD, SECURING_KAFKA
 from pulsarish_spark.options.selecting import REPLAYING, SELECTING
 from pulsarish_spark.options.sending import MAKING, SENDING
 from pulsarish_spark.options.shaping import SHAPING
@@ -42,6 +42,80 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *MAKING,
     *SENDING,
 )
+
+
+_NOT_NEEDED: Final = "is not needed here; remove it"
+_NO_ENCRYPTION: Final = "is not supported: messages are not encrypted here; encrypt the value, or remove it"
+_SIDE_BY_SIDE: Final = "is not possible: tasks write side by side, each as a producer of its own; remove it"
+_NOTHING_WAITS: Final = "is not needed: a task has its rows at hand and waits for room by itself; remove it"
+_OF_A_TABLE: Final = (
+    "came from CREATE TABLE, which does not keep options; a view does: "
+    "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"
+)
+_OF_A_QUERY: Final = "is Spark's own, of a query that is written as a stream; give it after writeStream"
+
+_PEM: Final = "is of Java's key stores; give PEM files: tlsTrustCertsFilePath, tlsCertificateFilePath, tlsKeyFilePath"
+
+_COMPACTED: Final = (
+    "is not supported: this source reads what was sent, and reports what is missing of it as lost; remove it, and "
+    "keep the newest row of each key"
+)
+
+REFUSED: Final = {
+    "readCompacted": _COMPACTED,
+    "pulsar.reader.readCompacted": _COMPACTED,
+    "pulsar.consumer.readCompacted": _COMPACTED,
+    "pulsar.client.useKeyStoreTls": _PEM,
+    "pulsar.client.tlsTrustStorePath": _PEM,
+    "pulsar.client.tlsTrustStorePassword": _PEM,
+    "pulsar.client.tlsKeyStorePath": _PEM,
+    "pulsar.client.tlsKeyStorePassword": _PEM,
+    "kafka.bootstrap.servers": "names a Kafka cluster and this format speaks Pulsar; "
+    'give .option("service.url", "pulsar://host:6650"), or no address at all to use the embedded broker',
+    "kafka.compression.type": 'is said otherwise here: .option("compression", "lz4")',
+    "paths": 'was given by load([...]); name the topics: .option("topics", "a,b").load()',
+    "owner": _OF_A_TABLE,
+    "provider": _OF_A_TABLE,
+    "checkpointLocation": _OF_A_QUERY,
+    "queryName": _OF_A_QUERY,
+    "waitingForNonExistedTopic": "is not needed: a stream waits for its topic; remove it",
+    "allowDifferentTopicSchemas": "is not needed: values are read as bytes; remove it",
+    "pollTimeoutMs": _NOT_NEEDED,
+    "kafkaConsumer.pollTimeoutMs": _NOT_NEEDED,
+    "fetchOffset.numRetries": _NOT_NEEDED,
+    "fetchOffset.retryIntervalMs": _NOT_NEEDED,
+    "pulsar.producer.topicName": 'is said otherwise here: .option("topic", "flights")',
+    "pulsar.producer.cryptoKeyReader": _NO_ENCRYPTION,
+    "pulsar.producer.encryptionKeys": _NO_ENCRYPTION,
+    "pulsar.producer.cryptoFailureAction": _NO_ENCRYPTION,
+    "pulsar.producer.messageCrypto": _NO_ENCRYPTION,
+    "pulsar.producer.producerName": _SIDE_BY_SIDE,
+    "pulsar.producer.accessMode": _SIDE_BY_SIDE,
+    "pulsar.producer.customMessageRouter": "is not supported; the column partition says where a row goes",
+    "pulsar.producer.batcherBuilder": 'is said otherwise here: .option("batchingType", "key_based")',
+    "pulsar.producer.batchingEnabled": 'is said otherwise here: .option("batchingMaxMessages", "1") sends rows singly',
+    "pulsar.producer.initialSequenceId": "is not supported; the column sequence_id numbers rows",
+    "pulsar.producer.batchingMaxPublishDelayMicros": _NOTHING_WAITS,
+    "pulsar.producer.blockIfQueueFull": _NOTHING_WAITS,
+    "pulsar.producer.maxPendingMessages": _NOTHING_WAITS,
+    "pulsar.producer.maxPendingMessagesAcrossPartitions": _NOTHING_WAITS,
+}
+"""Options of Spark's Kafka source and of pulsar-spark that mean nothing here, or something that cannot be had."""
+
+
+OF_A_QUERY: Final = frozenset({"checkpointlocation", "queryname"})
+"""The refused names, in lower case, that Spark passes to a streaming sink, where they are right."""
+
+_SECURING_KAFKA: Final = ("kafka.security.", "kafka.ssl.", "kafka.sasl.")
+"""Beginnings of names. If such a setting is only removed, the client connects without TLS and without credentials."""
+
+_SAID_INSTEAD: Final = (
+    "secures connections of the Kafka client, which is not used here; TLS is .option"
+    '("service.url", "pulsar+ssl://host:6651"), and who connects is said by tokenFile or authPluginClassName'
+)
+
+_FOREIGN: Final = {"kafka.": "the Kafka client", "pulsar.": "the Java client of Pulsar"}
+"""Beginnings of the names of settings of other clients, and whose they are."""
 
 
 _SIDE_NAMES: Final = {
@@ -125,9 +199,9 @@ def _find(key: str, side: Side) -> Option:
 
 def _unknown(key: str, side: Side) -> ConfigError:
     """The error for an option that does not exist."""
-    if key.lower().startswith(SECURING_KAFKA):
-        return ConfigError(f'option "{key}" {SAID_INSTEAD}')
-    for start, whose in FOREIGN.items():
+    if key.lower().startswith(_SECURING_KAFKA):
+        return ConfigError(f'option "{key}" {_SAID_INSTEAD}')
+    for start, whose in _FOREIGN.items():
         if key.lower().startswith(start):
             return _unknown_foreign(key, whose)
     here = [name for name, option in _BY_KEY.items() if option.sides & side]

@@ -4,18 +4,24 @@
 The rows are those that the batch has in the query: by positions what lies between two offsets, in queue mode the
 entries that the offset names. Nothing is acknowledged and no subscription is touched. What is gone is told with its
 ids, by the same rule as in the query.
+
+Of the checkpoint only ``offsets/N`` is read, and nothing is changed. Such a file has a line with the version of its
+form, one with settings, and one for each source of the query, "-" where a source has no offset yet. The start of batch
+N is the end of batch N-1. Source: Spark, ``OffsetSeqLog``.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from broker_core.base.clock import SystemClock
-from broker_core.base.errors import ConfigError
+from broker_core.base.errors import ConfigError, UsageError
 from broker_core.base.moments import time_text
 from broker_core.base.names import TopicName
 from pulsarish_spark.connecting.connection import connected
@@ -24,11 +30,10 @@ from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import Loss, lost_beginning, lost_entries, lost_partition
 from pulsarish_spark.losses.quarantine import document_of
 from pulsarish_spark.options import ReadOptions, Side, exported_options, names_topics, option_texts, read_options
-from pulsarish_spark.places.offsets import Offset, SourceOffset
+from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset
 from pulsarish_spark.places.topics import Selection, TopicPartition
 from pulsarish_spark.queue.dividing import divide_by_place
 from pulsarish_spark.queue.queue_offset import QueueOffset
-from pulsarish_spark.replaying.checkpoint import NotedBatch, noted_batch
 from pulsarish_spark.replaying.export_file import local_path, write_export
 from pulsarish_spark.tasks.planning import EntryRange
 from pulsarish_spark.tasks.task import PartitionReading, RangeReading
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
 
 _TOPICS_TOLD: Final = 10
 """Topics of a batch that an error names."""
+_OFFSETS_FORM: Final = "v1"
+_NO_OFFSET: Final = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,7 @@ def export_batch(
     then the file says what it lacks.
     """
     target = local_path(path)
-    noted = noted_batch(checkpoint, batch, source)
+    noted = _noted_batch(checkpoint, batch, source)
     raw = option_texts(None, options)
     if not names_topics(raw, Side.STREAM_READ):
         raw["topics"] = ",".join(sorted({TopicName.parse(key.topic).short for key in _partitions(noted)}))
@@ -114,12 +121,12 @@ def export_batch(
     return Exported(noted.number, rows, tuple(loss.what for loss in policy.noted))
 
 
-def _partitions(noted: NotedBatch) -> Mapping[TopicPartition, object]:
+def _partitions(noted: _NotedBatch) -> Mapping[TopicPartition, object]:
     is_queue = "queue" in noted.end
     return QueueOffset.from_json(noted.end).partitions if is_queue else SourceOffset.from_json(noted.end).points
 
 
-def _check_named(selection: Selection, noted: NotedBatch) -> None:
+def _check_named(selection: Selection, noted: _NotedBatch) -> None:
     """ConfigError if ``selection`` names what the batch does not have.
 
     A query in queue mode is not given something of each of its topics in each batch: there one of them is enough.
@@ -142,7 +149,7 @@ def _check_named(selection: Selection, noted: NotedBatch) -> None:
     )
 
 
-def _rows(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[pa.RecordBatch]:
+def _rows(client: Client, noted: _NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[pa.RecordBatch]:
     if "queue" in noted.end:
         readings = _entries(client, _only(options.selection, QueueOffset.from_json(noted.end)), policy)
     else:
@@ -163,7 +170,7 @@ def _only(selection: Selection, end: QueueOffset) -> QueueOffset:
     return replace(end, partitions={key: part for key, part in end.partitions.items() if selection.wants(key)})
 
 
-def _ranges(client: Client, noted: NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[PartitionReading]:
+def _ranges(client: Client, noted: _NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[PartitionReading]:
     """The ranges between two offsets. A partition without a start, or without a message at that time, is read whole."""
     end = SourceOffset.from_json(noted.end)
     starts = end.starts_from(None if noted.start is None else SourceOffset.from_json(noted.start))
@@ -189,3 +196,85 @@ def _beginning(client: Client, key: TopicPartition, name: str, policy: LossPolic
     if (lost := lost_of_topic(first)) > 0:
         policy.report(lost_beginning(key, first.text(key.partition), lost))
     return first
+
+
+# -- the checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class _NotedBatch:
+    """Batch ``number`` of source ``source``, counted from 0, as offsets in JSON; ``start`` None: the first batch."""
+
+    number: int
+    source: int
+    start: Mapping[str, Any] | None
+    end: Mapping[str, Any]
+
+
+def _noted_batch(checkpoint: str | os.PathLike[str], number: int | None, source: int | None) -> _NotedBatch:
+    """The offsets of batch ``number``; None: the last one. UsageError where the checkpoint has none, or several.
+
+    ``source``: which of the query's sources, if several are of this format.
+    """
+    folder = Path(local_path(checkpoint), "offsets")
+    numbers = _numbers(folder)
+    wanted = numbers[-1] if number is None else number
+    needed = {wanted, wanted - 1} - {-1}
+    if not needed <= {*numbers}:
+        raise UsageError(
+            f"the checkpoint {checkpoint} does not tell where batch {wanted} begins and ends; it has offsets of "
+            f"{numbers[0]} to {numbers[-1]}",
+            hint="Spark forgets those of older batches: export one that it still has",
+        )
+    lines = _sources(folder / str(wanted))
+    chosen = _chosen(lines, source, folder / str(wanted))
+    end = lines[chosen]
+    assert end is not None
+    before = _sources(folder / str(wanted - 1)) if wanted else []
+    return _NotedBatch(wanted, chosen, before[chosen] if chosen < len(before) else None, end)
+
+
+def _numbers(folder: Path) -> list[int]:
+    try:
+        found = sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
+    except OSError as error:
+        raise UsageError(
+            f"{folder} cannot be read: {error.strerror}",
+            hint="give the checkpointLocation of the query, a folder that is mounted here",
+        ) from error
+    if not found:
+        raise UsageError(f"{folder} has no batch", hint="the query has not begun its first one")
+    return found
+
+
+def _sources(path: Path) -> list[Mapping[str, Any] | None]:
+    """The offsets of all sources; None for a source that is not of this format, or has none."""
+    form, *lines = path.read_text(encoding="utf-8").split("\n")
+    if form != _OFFSETS_FORM or not lines:
+        raise UsageError(
+            f"{path} has the form {form!r}, and this version reads {_OFFSETS_FORM}",
+            hint="it was made by a newer Spark, or with another spark.sql.streaming.offsetLog.formatVersion",
+        )
+    return [_ours(line) for line in lines[1:]]
+
+
+def _ours(line: str) -> Mapping[str, Any] | None:
+    try:
+        document = None if line == _NO_OFFSET else json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(document, dict):
+        return None
+    is_ours = "queue" in document or all("://" in word or word in NO_TOPICS for word in document)
+    return document if is_ours and document else None
+
+
+def _chosen(lines: list[Mapping[str, Any] | None], source: int | None, path: Path) -> int:
+    ours = [number for number, line in enumerate(lines) if line is not None]
+    if source is None and len(ours) == 1:
+        return ours[0]
+    if source in ours:
+        return source
+    which = ", ".join(map(str, ours)) or "none"
+    wanted = "and which one is meant was not said" if source is None else f"and {source} is none of them"
+    raise UsageError(f"the sources of this format in {path} are {which}, {wanted}", hint="give source, counted from 0")

@@ -37,6 +37,16 @@ _TEXT_OR_BYTES: Final = "string or binary"
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 _PROPERTIES_TYPE: Final = "map<string,string>"
 _DELAY_TYPE: Final = "interval day to second or bigint"
+_NUMBERS: Final = (ShortType, IntegerType, LongType)
+_PLAIN_TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
+    _TEXT_OR_BYTES: (StringType, BinaryType),
+    _DELAY_TYPE: (DayTimeIntervalType, *_NUMBERS),
+    "bigint": _NUMBERS,
+    "boolean": (BooleanType,),
+    "int": _NUMBERS,
+    "string": (StringType,),
+    "timestamp": (TimestampType,),
+}
 
 PULSAR_SPARK_NAMES: Final = {
     "__key": "key",
@@ -148,43 +158,21 @@ def _check_column(field: StructField, own: str) -> None:
         )
     if name == "__eventTime" and isinstance(found, LongType):
         return  # Milliseconds, as pulsar-spark takes them.
-    if own in SINK_COLUMNS and not _fits(own, found):
+    if own in SINK_COLUMNS and not _fits(SINK_COLUMNS[own].type_words, found):
         raise ConfigError(
             f"column {name} is {found.simpleString()}, but the sink takes {SINK_COLUMNS[own].type_words}",
             hint=_conversion(name, own, found),
         )
 
 
-def _fits(name: str, found: DataType) -> bool:
-    wanted = SINK_COLUMNS[name].type_words
-    if wanted == _TEXT_OR_BYTES:
-        return isinstance(found, StringType | BinaryType)
-    if name == "topic":
-        return isinstance(found, StringType)
-    if name in ("partition", "sequence_id"):
-        return isinstance(found, ShortType | IntegerType | LongType)
-    if name == "key_is_bytes":
-        return isinstance(found, BooleanType)
-    if name in ("event_time", "deliver_at"):
-        return isinstance(found, TimestampType)
-    if name == "deliver_after":
-        return isinstance(found, DayTimeIntervalType | ShortType | IntegerType | LongType)
-    if name == "properties":
-        return isinstance(found, MapType) and isinstance(found.keyType, StringType) and _is_text(found.valueType)
-    return isinstance(found, ArrayType) and isinstance(found.elementType, StructType) and _is_header(found.elementType)
-
-
-def _is_text(found: DataType) -> bool:
-    return isinstance(found, StringType)
-
-
-def _is_header(found: StructType) -> bool:
-    wanted = [("key", StringType), ("value", BinaryType)]
-    return len(found.fields) == 2 and all(_is(f, n, t) for f, (n, t) in zip(found.fields, wanted, strict=True))
-
-
-def _is(field: StructField, name: str, kind: type[DataType]) -> bool:
-    return field.name == name and isinstance(field.dataType, kind)
+def _fits(type_words: str, found: DataType) -> bool:
+    match found:
+        case MapType(keyType=StringType(), valueType=StringType()):
+            return type_words == _PROPERTIES_TYPE
+        case ArrayType(elementType=StructType(names=["key", "value"], fields=[key, value])):
+            is_header = isinstance(key.dataType, StringType) and isinstance(value.dataType, BinaryType)
+            return is_header and type_words == _HEADERS_TYPE
+    return isinstance(found, _PLAIN_TYPES.get(type_words, ()))
 
 
 def _conversion(name: str, own: str, found: DataType) -> str:
