@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pages tell readers to type is there: commands, their options, names of Python and options of the source."""
+"""Pages lead to what is there: links, paths, commands and their options, names of Python, options of the source."""
 
 from __future__ import annotations
 
@@ -20,9 +20,33 @@ from pulsarish_spark.commands import commands as tools
 from pulsarish_spark.options.table import OPTIONS
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
-PAGES: Final = [REPOSITORY / "README.md", REPOSITORY / "SECURITY.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES: Final = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
 COMMANDS: Final = {"pulsarish": pulsarish, "python -m pulsarish_spark": tools}
 _CODE: Final = re.compile(r"^```\w*\n(.*?)^```|^ {4}(\S[^\n]*)$|`([^`]+)`", re.MULTILINE | re.DOTALL)
+
+
+_LINK: Final = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+_PATH: Final = re.compile(
+    r"(?<![\w./-])(?:broker_core|pulsarish_spark|tests|docs|scripts|examples)/[\w/-]*\w(?:\.\w+)?"
+)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_link_leads_to_a_file_and_its_heading(page: Path) -> None:
+    """A path without a link is one, too, from the root."""
+    text = page.read_text(encoding="utf-8")
+    for link, anchor in _LINK.findall(text):
+        target = (page.parent / link).resolve() if link else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), f"{link}#{anchor}"
+    assert [path for path in _PATH.findall(_LINK.sub("", text)) if not (REPOSITORY / path).exists()] == []
 
 
 def lines(page: Path) -> Iterator[str]:
