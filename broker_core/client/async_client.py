@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar, Unpack, runtime_checkable
@@ -26,14 +26,13 @@ from broker_core.client.columnar.probes import Bounds, Edges, LastEntry, Probes,
 from broker_core.client.connecting.gathered import gathered, outcomes
 from broker_core.client.connecting.lookup import WRITING_CREATES, topic_missing
 from broker_core.client.connecting.network import Closable, Network
-from broker_core.client.connecting.retrying import retrying
+from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.connecting.service_url import BrokerAddress
-from broker_core.client.connecting.subscription_check import is_subscription_there
+from broker_core.client.connecting.subscribing import is_subscription_there
 from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
 from broker_core.client.producing.producer import AsyncProducer
-from broker_core.client.producing.send_window import SendWindow
 from broker_core.client.settings.config import (
     ClientConfig,
     ConsumerConfig,
@@ -58,9 +57,6 @@ if TYPE_CHECKING:
     from broker_core.client.columnar.entry_writer import AsyncEntryWriter
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
 
 C = TypeVar("C", bound=Closable)
 
@@ -96,12 +92,12 @@ class AsyncClient:
     # -- topics
 
     async def server_version(self) -> str:
-        """What the broker at the service URL, or the proxy there, calls itself: its product and its version."""
+        """Product and version that the broker at the service URL, or the proxy there, tells of itself."""
 
         async def ask() -> str:
             return (await self._network.lookup.service_connection()).server_version
 
-        return await self._retried(ask, "ask for the version of the broker")
+        return await self._network.retried(ask, "ask for the version of the broker")
 
     async def broker_of(self, topic: str) -> BrokerAddress:
         """The broker that serves ``topic``, as a lookup names it. Asked once: ConnectionLostError at once where nobody
@@ -143,7 +139,8 @@ class AsyncClient:
         try:
             return await self._known_partitions(name)
         except TopicNotFoundError:
-            await self._retried(lambda: self._network.lookup.check_namespace(name), f"ask for the namespace of {name}")
+            lookup = self._network.lookup
+            await self._network.retried(lambda: lookup.check_namespace(name), f"ask for the namespace of {name}")
             meant = ""
             with suppress(PulsarishError):  # Not every role may list topics.
                 meant = meant_topic(name, map(TopicName.parse, await self.topics_of(str(name.namespace_name))))
@@ -153,8 +150,9 @@ class AsyncClient:
 
     async def _known_partitions(self, name: TopicName) -> int:
         """TopicNotFoundError for a topic that does not exist, whatever the broker is able to tell."""
-        count = await self._network.partitions(name, f"ask for the partitions of {name}", create=False)
-        if count or await self._retried(self._network.lookup.tells_missing_topics, f"ask whether {name} exists"):
+        network = self._network
+        count = await network.partitions(name, f"ask for the partitions of {name}", create=False)
+        if count or await network.retried(network.lookup.tells_missing_topics, f"ask whether {name} exists"):
             return count
         if str(name) not in await self.topics_of(str(name.namespace_name)):
             raise topic_missing(name)
@@ -169,7 +167,7 @@ class AsyncClient:
     async def topics_of(self, namespace: str) -> list[str]:
         """Full names of the persistent topics of ``tenant/namespace``, each partition on its own, sorted."""
         name = NamespaceName.parse(namespace)
-        return await self._retried(lambda: self._network.lookup.topics_of(name), f"list the topics of {name}")
+        return await self._network.retried(lambda: self._network.lookup.topics_of(name), f"list the topics of {name}")
 
     # -- messages
 
@@ -241,7 +239,8 @@ class AsyncClient:
     ) -> AsyncEntryConsumer:
         """A consumer of a Shared or Key_Shared subscription of a plain topic or one partition, which takes entries.
 
-        ``options`` are the fields of ``EntryConsumerConfig``.
+        It learns where entries are and how many messages they hold, and acknowledges them; ``read_entries`` has what is
+        in them. ``options`` are the fields of ``EntryConsumerConfig``.
         """
         config = EntryConsumerConfig.of(options)
         consumer = AsyncEntryConsumer(self._network, self._probes, TopicName.parse(topic), subscription, config)
@@ -260,7 +259,7 @@ class AsyncClient:
             connection = await network.lookup.connect(await network.lookup.broker_of(name))
             return await is_subscription_there(connection, network.next_consumer_id(), name, subscription)
 
-        asking = self._retried(ask, f"ask whether {name} has subscription {subscription!r}")
+        asking = self._network.retried(ask, f"ask whether {name} has subscription {subscription!r}")
         return await unless_unmade(asking, False, unmade_ok=unmade_ok)
 
     async def write_rows(
@@ -328,7 +327,11 @@ class AsyncClient:
         return await gathered(lambda span: EntryCount(self._network, span).run(), spans, COUNTS_AT_ONCE)
 
     async def position_of_index(self, topic: str, index: int, low: Position, high: Position) -> Position:
-        """The entry that holds message ``index``, among the entries from ``low`` to ``high`` or to the topic's end."""
+        """The entry that holds message ``index``, among the entries from ``low`` to ``high`` or to the topic's end.
+
+        An index before them gives the first entry at or after ``low``. Raises UsageError for an index behind ``high``,
+        UnsupportedVersionError if the broker does not tell message indexes.
+        """
         return await self._probes.position_of_index(TopicName.parse(topic), index, low, high)
 
     async def open_cursor(
@@ -340,8 +343,9 @@ class AsyncClient:
     ) -> AsyncCursor:
         """A durable subscription of a plain topic or one partition that is acknowledged but not read.
 
-        A new one begins at ``start``; one that has acknowledged anything stays where it is. ConsumerBusyError if it is
-        in use. ``options`` are the fields of ``CursorConfig``: what must be there.
+        A new one begins at ``start``: the entry there is its first unacknowledged one. One that has acknowledged
+        anything stays where it is. ConsumerBusyError if it is in use. ``options`` are the fields of ``CursorConfig``:
+        what must be there. If the subscription is deleted later, the cursor ends with the error.
         """
         name, config = TopicName.parse(topic), CursorConfig.of(options)
         initial: InitialPosition = "earliest" if isinstance(start, Position) else start
@@ -368,8 +372,10 @@ class AsyncClient:
         return await outcomes(open_one, topics)
 
     async def close(self) -> None:
-        """Close everything made from this client, then the connections. Raises the first failure of a flush, and logs
-        the others."""
+        """Close everything made from this client, then its connections. Harmless if closed.
+
+        Raises the first failure of a message that was sent without a callback, and logs the others.
+        """
         closing = [each.close() for each in list(self._network.open)]
         try:
             outcomes = await asyncio.gather(*closing, return_exceptions=True)
@@ -392,6 +398,3 @@ class AsyncClient:
     def _keep(self, made: C) -> C:
         self._network.open.add(made)
         return made
-
-    async def _retried(self, attempt: Callable[[], Awaitable[T]], task: str) -> T:
-        return await retrying(attempt, task, self.config.operation_timeout_s, self._network.new_backoff())

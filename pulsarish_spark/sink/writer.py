@@ -55,7 +55,7 @@ class _Targets:
     """
 
     def __init__(self, client: Client, options: WriteOptions) -> None:
-        from broker_core.client.producing.send_window import SendWindow
+        from broker_core.client.connecting.send_window import SendWindow
         from broker_core.client.settings.config import WriterConfig
 
         self._client = client

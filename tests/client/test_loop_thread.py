@@ -219,7 +219,6 @@ def test_what_an_interrupt_takes_from_its_maker_is_closed(client: Client, kind: 
     """2.1.1 Ctrl-C when it was already made: nobody could close it, and it kept others from the subscription."""
 
     client.partitions("held")  # The client makes its connection first.
-    assert client._inner is not None
     thread, inner = shared_loop_thread(), client._inner
 
     def make() -> Handle[Any]:

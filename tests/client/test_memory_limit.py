@@ -11,8 +11,7 @@ import pytest
 from broker_core.base.errors import ConfigError, QueueFullError
 from broker_core.client import Client, ClientConfig, Producer
 from broker_core.client.blocking.handles import take_room
-from broker_core.client.connecting.memory_limit import MemoryLimit
-from broker_core.client.producing.send_window import SendWindow
+from broker_core.client.connecting.send_window import SendWindow
 from tests.client.conftest import Service
 from tests.client.helpers import WAIT_S
 
@@ -76,7 +75,7 @@ def test_a_message_above_the_limit_is_sent_alone(limited: Client, topic: str) ->
 
 def test_a_limit_of_nothing_is_none() -> None:
     """1.7.6 as in Pulsar, 0 takes the limit away."""
-    unlimited = MemoryLimit(0)
+    unlimited = SendWindow(0, 0)
     assert all(unlimited.try_take(1 << 40) for _ in range(10))
     assert ClientConfig(service_url="pulsar://localhost").memory_limit_bytes == 64 * 1024 * 1024
     with pytest.raises(ConfigError, match="memory_limit_bytes"):
@@ -85,22 +84,22 @@ def test_a_limit_of_nothing_is_none() -> None:
 
 def test_everybody_who_waits_is_woken_once() -> None:
     """1.7.6 and who waits for nothing is told so."""
-    limit = MemoryLimit(10)
+    limit = SendWindow(0, 10)
     woken: list[str] = []
-    assert not limit.wake_later(lambda: woken.append("early"))
+    limit.wake_later(lambda: woken.append("early"))
     assert limit.try_take(10)
     assert not limit.try_take(1)
     for name in "ab":
-        assert limit.wake_later(lambda name=name: woken.append(name))  # type: ignore[misc]
-    limit.give_back(5)
-    assert woken == ["a", "b"]
-    limit.give_back(5)
-    assert (woken, limit.bytes) == (["a", "b"], 0)
+        limit.wake_later(lambda name=name: woken.append(name))  # type: ignore[misc]
+    limit.give_back(0, 5)
+    assert woken == ["early", "a", "b"]
+    limit.give_back(1, 5)
+    assert (woken, limit.bytes) == (["early", "a", "b"], 0)
 
 
 def test_who_waits_in_vain_waits_once() -> None:
     """1.7.6 a producer that waits for its own receipts is woken by those of others, and must not grow with each."""
-    memory = MemoryLimit(100)
+    memory = SendWindow(0, 100)
     full, busy = SendWindow(1, 100, memory), SendWindow(0, 100, memory)
     assert full.try_take(10)
     woken: list[bool] = []
@@ -129,7 +128,7 @@ def test_room_that_comes_before_the_wait_for_it_is_seen() -> None:
                 self.give_back(1, 10)
             return taken
 
-    memory = MemoryLimit(100)
+    memory = SendWindow(0, 100)
     assert memory.try_take(10)
     window = ReceiptAtOnce(1, 100, memory)
     assert window.try_take(10)

@@ -21,7 +21,7 @@ from broker_core.base.hashing import partition_of_key
 from broker_core.base.positions import ChunkMessageId
 from broker_core.client import AsyncClient, Client, ClientConfig
 from broker_core.client.columnar.entry_writer import BY_KEY
-from broker_core.client.producing.send_window import SendWindow
+from broker_core.client.connecting.send_window import SendWindow
 from broker_core.wire.commands import error, send_error
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.conftest import Service

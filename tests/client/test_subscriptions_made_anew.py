@@ -13,7 +13,7 @@ from broker_core.base.names import TopicName
 from broker_core.client import Client
 from broker_core.client.columnar import durable_subscribing
 from broker_core.client.connecting.connection import Connection
-from broker_core.client.connecting.subscription_check import is_subscription_there
+from broker_core.client.connecting.subscribing import is_subscription_there
 from tests.client.conftest import Service, admin_path
 from tests.client.helpers import eventually, send
 from tests.client.test_entry_consumer import Inbox, topic_made

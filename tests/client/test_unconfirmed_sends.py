@@ -20,9 +20,9 @@ from broker_core.base.positions import MessageId
 from broker_core.client import AsyncClient, Client
 from broker_core.client.blocking import entry_handles
 from broker_core.client.columnar.entry_writer import AsyncEntryWriter
+from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.producing import send_lane
 from broker_core.client.producing.producer import AsyncProducer
-from broker_core.client.producing.send_window import SendWindow
 from broker_core.wire.commands import close_producer, error, send_error
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S

@@ -6,17 +6,24 @@ As those in ``handles``: only the crossing between threads. Importing this must 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
-from broker_core.client.blocking.handles import Handle, take_room
+from broker_core.client.blocking.handles import (
+    Handle,
+    call_inner,
+    post_to_loop,
+    run_on_loop,
+    start_on_loop,
+    take_room,
+)
 from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thread
-from broker_core.client.columnar.cursor_handle import AsyncCursor, CursorLook, OnNews
-from broker_core.client.columnar.entry_consumer import AsyncEntryConsumer, Given, OnGiven
+from broker_core.client.columnar.cursor_handle import AsyncCursor, CursorLook
+from broker_core.client.columnar.entry_consumer import AsyncEntryConsumer
 from broker_core.client.columnar.entry_reader import AsyncEntryReader
 from broker_core.client.connecting.gathered import gathered, outcomes
 from broker_core.wire.entry import EntryRef
@@ -163,38 +170,14 @@ class EntryConsumer(Handle[AsyncEntryConsumer]):
         """Whether it is attached and the broker may give it something."""
         return self._inner.has_permits
 
-    def listen(self, on_given: OnGiven) -> None:
-        """Call ``on_given``, on the client's thread, when something was given where nothing was, and at the end."""
-        self._thread.post(self._inner.listen, on_given)
-
-    def resize(self, queue_size: int) -> None:
-        """Let the broker give so many messages before some are released."""
-        self._thread.post(self._inner.resize, queue_size)
-
-    def release(self, session: int, messages: int) -> None:
-        """So many messages of ``session`` are done with, so that the broker may give others."""
-        self._thread.post(self._inner.release, session, messages)
-
-    def give_back(self, session: int, positions: Sequence[Position]) -> None:
-        """Let the broker give entries of ``session`` to anybody."""
-        self._thread.post(self._inner.give_back, session, positions)
-
-    def take(self) -> Given:
-        """All that was given and not taken, in the order in which it came; raises why the consumer has ended."""
-        return self._thread.run(self._inner.hand_out())
-
-    def start_ack(self, entries: Mapping[int, Sequence[int]]) -> Future[None]:
-        """Acknowledge whole entries, by ledger, whichever consumer was given them; the future is done when the broker
-        has confirmed each."""
-        return self._thread.start(self._inner.ack(entries))
-
-    def mark_delete(self) -> Position | None:
-        """How far the subscription is acknowledged without a gap, None if the broker does not tell."""
-        return self._thread.run(self._inner.mark_delete())
-
-    def start_backlog(self) -> Future[int | None]:
-        """How many entries of the subscription are not acknowledged, None if no broker says so soon."""
-        return self._thread.start(self._inner.backlog())
+    listen = post_to_loop(AsyncEntryConsumer.listen)
+    resize = post_to_loop(AsyncEntryConsumer.resize)
+    release = post_to_loop(AsyncEntryConsumer.release)
+    give_back = post_to_loop(AsyncEntryConsumer.give_back)
+    take = run_on_loop(AsyncEntryConsumer.take)
+    start_ack = start_on_loop(AsyncEntryConsumer.ack)
+    mark_delete = run_on_loop(AsyncEntryConsumer.mark_delete)
+    start_backlog = start_on_loop(AsyncEntryConsumer.backlog)
 
 
 class CursorHandle(Handle[AsyncCursor]):
@@ -215,25 +198,11 @@ class CursorHandle(Handle[AsyncCursor]):
         """How often the handle was attached to a broker; what was confirmed before the last time may be forgotten."""
         return self._inner.session
 
-    def ack_through(self, position: Position) -> None:
-        """Acknowledge every entry up to and including ``position``; returns when the broker has confirmed it."""
-        self._thread.run(self._inner.ack_through(position))
-
-    def start_ack(self, position: Position) -> Future[None]:
-        """As ``ack_through`` without waiting: the future is done when the broker has confirmed it."""
-        return self._thread.start(self._inner.ack_through(position))
-
-    def needs(self, position: Position) -> None:
-        """Nothing at or behind ``position`` may be lost; a subscription that has lost it ends the handle."""
-        self._inner.needs(position)
-
-    def unsubscribe(self) -> None:
-        """Delete the subscription, and close."""
-        self._thread.run(self._inner.unsubscribe())
-
-    def mark_delete(self) -> Position | None:
-        """How far the subscription is acknowledged, None if the broker does not tell."""
-        return self._thread.run(self._inner.mark_delete())
+    ack_through = run_on_loop(AsyncCursor.ack_through)
+    start_ack = start_on_loop(AsyncCursor.ack_through)
+    needs = call_inner(AsyncCursor.needs)
+    unsubscribe = run_on_loop(AsyncCursor.unsubscribe)
+    mark_delete = run_on_loop(AsyncCursor.mark_delete)
 
     @classmethod
     def of_each(
@@ -252,9 +221,7 @@ class CursorHandle(Handle[AsyncCursor]):
             thread.finish(lambda: _close_cursors([each for each in made if not isinstance(each, PulsarishError)]))
             raise
 
-    def expect(self, on_news: OnNews) -> None:
-        """Tell ``on_news``, once and on the client's thread, of the first entry that is not acknowledged."""
-        self._thread.post(self._inner.expect, on_news)
+    expect = post_to_loop(AsyncCursor.expect)
 
 
 # -- many cursors of one process: a call between threads for each would cost more than what it asks

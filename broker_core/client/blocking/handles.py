@@ -2,24 +2,27 @@
 """The blocking faces of producer, consumer, reader and table view.
 
 Each holds its asyncio counterpart and the loop's thread, and adds nothing but the crossing between threads: rare calls
-run on the loop and wait, frequent ones (send, receive, ack) work on thread-safe queues and only post to it. Thread-safe
-unless said otherwise; made by ``Client``.
+run on the loop and wait, frequent ones (send, receive, ack) work on thread-safe queues and only post to it. A method
+that only crosses is made from the asyncio one (``run_on_loop`` and its kin), with its signature, types and docstring.
+Thread-safe unless said otherwise; made by ``Client``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import MessageId
 from broker_core.client.blocking.loop_thread import Latch, LoopThread
-from broker_core.client.client_stats import ConsumerStats, ProducerStats
-from broker_core.client.consuming.addressing import Acknowledgeable, SeekTarget, redelivery_count_of
+from broker_core.client.client_stats import ConsumerStats
+from broker_core.client.connecting.send_window import SendWindow
+from broker_core.client.consuming.addressing import Acknowledgeable, redelivery_count_of
 from broker_core.client.consuming.batch_receive import BYTES_DEFAULT, MESSAGES_DEFAULT, TIMEOUT_S_DEFAULT
 from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.consuming.reader import AsyncReader
@@ -28,7 +31,6 @@ from broker_core.client.messages.file_value import FileValue
 from broker_core.client.messages.message import Message
 from broker_core.client.messages.outgoing import MessageFields, OnSent, OutgoingMessage
 from broker_core.client.producing.producer import AsyncProducer
-from broker_core.client.producing.send_window import SendWindow
 
 _clock = SystemClock()
 
@@ -38,10 +40,67 @@ class _Inner(Protocol):
 
 
 I = TypeVar("I", bound=_Inner)  # noqa: E741 - as usual for a type variable, one letter
+I_co = TypeVar("I_co", covariant=True)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Face(Protocol[I_co]):
+    """An object for any thread, and its counterpart on the loop's thread."""
+
+    @property
+    def _inner(self) -> I_co: ...
+
+    @property
+    def _thread(self) -> LoopThread: ...
+
+
+def run_on_loop(
+    method: Callable[Concatenate[I_co, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Face[I_co], P], T]:
+    """``method`` as a blocking one: it runs on the loop, behind what this thread has posted, and the caller waits."""
+
+    @wraps(method)
+    def call(face: Face[I_co], /, *args: P.args, **named: P.kwargs) -> T:
+        return face._thread.run(method(face._inner, *args, **named))
+
+    return call
+
+
+def start_on_loop(
+    method: Callable[Concatenate[I_co, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Face[I_co], P], Future[T]]:
+    """``method`` begun on the loop without waiting: the future has its result."""
+
+    @wraps(method)
+    def call(face: Face[I_co], /, *args: P.args, **named: P.kwargs) -> Future[T]:
+        return face._thread.start(method(face._inner, *args, **named))
+
+    return call
+
+
+def post_to_loop(method: Callable[Concatenate[I_co, P], None]) -> Callable[Concatenate[Face[I_co], P], None]:
+    """``method`` called on the loop soon; the caller does not wait."""
+
+    @wraps(method)
+    def call(face: Face[I_co], /, *args: P.args, **named: P.kwargs) -> None:
+        face._thread.post(partial(method, face._inner, *args, **named))
+
+    return call
+
+
+def call_inner(method: Callable[Concatenate[I_co, P], T]) -> Callable[Concatenate[Face[I_co], P], T]:
+    """``method``, which any thread may call, on the calling thread."""
+
+    @wraps(method)
+    def call(face: Face[I_co], /, *args: P.args, **named: P.kwargs) -> T:
+        return method(face._inner, *args, **named)
+
+    return call
 
 
 class Handle(Generic[I]):
-    """What all of them have: an inner object on the loop's thread, and an end."""
+    """The base of all handles: an inner object on the loop's thread, and an end."""
 
     def __init__(self, thread: LoopThread, inner: I) -> None:
         self._thread = thread
@@ -181,9 +240,7 @@ class Producer(Handle[AsyncProducer]):
         self.send_async(value, callback=settle, **fields)
         return sent
 
-    def stats(self) -> ProducerStats:
-        """What this producer has done so far."""
-        return self._inner.stats()
+    stats = call_inner(AsyncProducer.stats)
 
     def flush(self) -> None:
         """Send everything and return when it is stored.
@@ -310,24 +367,8 @@ class Consumer(Handle[AsyncConsumer]):
         child, message_id = self._inner.check_acknowledged(what)
         self._thread.post(child.acks.negative_acknowledge, message_id, redelivery_count_of(what))
 
-    def reconsume_later(self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None) -> None:
-        """Put a copy of ``message`` into the retry topic, due in ``delay_s``, then acknowledge it.
-
-        After the last retry the copy goes to the dead letter topic. ``properties`` overlay those of the message.
-        Returns when the copy is stored; if it cannot be, raises, and the message is delivered again soon.
-        UsageError without ``retry_enabled``.
-        """
-        self._thread.run(self._inner.reconsume_later(message, delay_s, properties))
-
-    def reconsume_later_cumulative(
-        self, message: Message, delay_s: float, properties: Mapping[str, str] | None = None
-    ) -> None:
-        """As ``reconsume_later``, then acknowledge ``message`` and all before it in its partition, as Pulsar's clients
-        do.
-
-        Only ``message`` is copied: those before it are done. UsageError on a Shared or Key_Shared subscription.
-        """
-        self._thread.run(self._inner.reconsume_later_cumulative(message, delay_s, properties))
+    reconsume_later = run_on_loop(AsyncConsumer.reconsume_later)
+    reconsume_later_cumulative = run_on_loop(AsyncConsumer.reconsume_later_cumulative)
 
     def redeliver_unacknowledged(self) -> None:
         """Have everything delivered again that is not acknowledged."""
@@ -337,47 +378,19 @@ class Consumer(Handle[AsyncConsumer]):
 
         self._thread.run(on_loop())
 
-    def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
-        """Move the subscription: behind a message (``inclusive``: to it), or to a publish time in milliseconds.
-
-        "earliest" and "latest" name the ends of the topic.
-
-        Over several topics or partitions a time, earliest and latest mean all of them, a message means its own, and an
-        id must name its partition. A function is called with the full name of each and returns its id or time.
-        """
-        self._thread.run(self._inner.seek(target, inclusive=inclusive))
-
-    def pause(self) -> None:
-        """Ask the broker for no more messages until ``resume``. What is queued or on its way can still be received."""
-        self._inner.pause()
-
-    def resume(self) -> None:
-        """Go on after ``pause``."""
-        self._inner.resume()
+    seek = run_on_loop(AsyncConsumer.seek)
+    pause = call_inner(AsyncConsumer.pause)
+    resume = call_inner(AsyncConsumer.resume)
 
     @property
     def has_reached_end_of_topic(self) -> bool:
         """Whether every topic was terminated and everything in it is acknowledged: nothing will ever come again."""
         return self._inner.has_reached_end_of_topic
 
-    def stats(self) -> ConsumerStats:
-        """What this consumer has done so far, and what it holds."""
-        return self._inner.stats()
-
-    def has_message_available(self) -> bool:
-        """Whether ``receive`` would return a message that is already published.
-
-        Messages that wait for their redelivery do not count, and on Shared others may be quicker.
-        """
-        return self._thread.run(self._inner.has_message_available())
-
-    def last_message_id(self) -> MessageId:
-        """Id of the last message of the topic; entry -1 if there is none."""
-        return self._thread.run(self._inner.last_message_id())
-
-    def unsubscribe(self, *, force: bool = False) -> None:
-        """Delete the subscription, and close. ``force``: even if it has other consumers, which are disconnected."""
-        self._thread.run(self._inner.unsubscribe(force=force))
+    stats = call_inner(AsyncConsumer.stats)
+    has_message_available = run_on_loop(AsyncConsumer.has_message_available)
+    last_message_id = run_on_loop(AsyncConsumer.last_message_id)
+    unsubscribe = run_on_loop(AsyncConsumer.unsubscribe)
 
 
 class Reader(Handle[AsyncReader]):
@@ -397,18 +410,14 @@ class Reader(Handle[AsyncReader]):
         """Counts of this reader so far, and of what it holds."""
         return self._consumer.stats()
 
-    def has_message_available(self) -> bool:
-        """Whether ``read_next`` would return a message that is already published."""
-        return self._thread.run(self._inner.has_message_available())
+    has_message_available = run_on_loop(AsyncReader.has_message_available)
 
     @property
     def has_reached_end_of_topic(self) -> bool:
         """Whether the topic was terminated and everything in it was read: nothing will ever come again."""
         return self._inner.has_reached_end_of_topic
 
-    def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
-        """As ``Consumer.seek``: to a message or behind it, to an end of the topic, or to a publish time in ms."""
-        self._thread.run(self._inner.seek(target, inclusive=inclusive))
+    seek = run_on_loop(AsyncReader.seek)
 
 
 class TableView(Handle[AsyncTableView]):
@@ -434,13 +443,5 @@ class TableView(Handle[AsyncTableView]):
         """All keys and values of this moment."""
         return self._inner.values.copy()
 
-    def listen(self, listener: Callable[[str, bytes | None], None], *, with_present: bool = False) -> None:
-        """Call ``listener`` with every key that changes and its new value, None for one that is removed.
-
-        It runs on the client's thread. ``with_present``: also for what is there already, first.
-        """
-        self._thread.post(self._inner.listen, listener, with_present)
-
-    def refresh(self) -> None:
-        """Return when everything that was published before is here."""
-        self._thread.run(self._inner.refresh())
+    listen = post_to_loop(AsyncTableView.listen)
+    refresh = run_on_loop(AsyncTableView.refresh)

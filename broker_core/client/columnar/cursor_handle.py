@@ -24,19 +24,15 @@ from broker_core.base.errors import (
     ConsumerBusyError,
     PulsarishError,
 )
-from broker_core.base.names import TopicName, check_subscription_name
+from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.client.columnar.durable_subscribing import DurableSubscribing
+from broker_core.client.columnar.durable_subscribing import HeldSubscription
 from broker_core.client.columnar.probes import LastEntry, Probes, last_of
-from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
-from broker_core.client.connecting.retrying import retrying
 from broker_core.client.connecting.subscribing import (
     Subscribing,
     flow,
-    last_message_id,
-    leave,
     mark_delete_of,
     unsubscribe,
 )
@@ -45,7 +41,6 @@ from broker_core.wire.commands import message_id
 from broker_core.wire.entry import messages_of, published_ms, split_broker_entry, verify_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
-from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 T = TypeVar("T")
 
@@ -68,7 +63,7 @@ OnNews = Callable[[CursorNews], None]
 """Called on the loop's thread."""
 
 
-class AsyncCursor:
+class AsyncCursor(HeldSubscription):
     """Holds a subscription of one topic or partition. Made by ``AsyncClient.open_cursor``."""
 
     def __init__(
@@ -81,11 +76,6 @@ class AsyncCursor:
         config: CursorConfig,
     ) -> None:
         """``initial_position``: where a subscription begins that is made."""
-        self.topic = topic
-        self.subscription = check_subscription_name(subscription)
-        self._network = network
-        self._probes = probes
-        self._id = network.next_consumer_id()
         request = Subscribing(
             topic=topic,
             subscription=subscription,
@@ -93,19 +83,12 @@ class AsyncCursor:
             create_topic=False,
             subscription_properties=dict(config.subscription_properties),
         )
-        self._subscribing = DurableSubscribing(network, probes, request, config)
-        self.session = 0
-        """Counts attachments. May be asked on any thread."""
+        super().__init__(network, probes, request, config, knows_broker=True)
+        self._probes = probes
         self._acked: Position | None = None
         self._permits = 0  # That the broker has; below 0 after a batch.
         self._expecting: OnNews | None = None
         self._telling: asyncio.Task[None] | None = None
-        what = f"subscription {subscription!r} of {topic}"
-        self._attachment = Attachment(network, topic, self, what, knows_broker=True)
-
-    async def open(self) -> None:
-        """Subscribe; ConsumerBusyError says what to do if the subscription is in use."""
-        await self._attachment.open(self._network.config.operation_timeout_s)
 
     async def begin_at(self, start: Position) -> None:
         """Have a new subscription stand before the entry at ``start``; changes nothing of one that has acks.
@@ -120,28 +103,25 @@ class AsyncCursor:
         if mark_delete < Position(first.ledger, first.entry):
             await self.ack_through(Position(start.ledger, start.entry - 1))
 
-    @property
-    def failure(self) -> PulsarishError | None:
-        """Why this cursor has ended, None while it is in use. May be asked on any thread."""
-        return self._attachment.end
-
     async def ack_through(self, position: Position) -> None:
         """Acknowledge every entry up to and including ``position``; returns when the broker has confirmed it."""
         if self._acked is not None and position <= self._acked:
             return
         self.needs(Position(position.ledger, position.entry + 1))
-        timeout_s = self._network.config.operation_timeout_s
-        task = f"acknowledge {position} on subscription {self.subscription!r} of {self.topic}"
-        await retrying(lambda: self._ack_once(position), task, timeout_s, self._network.new_backoff())
+        ack = pb.CommandAck(
+            consumer_id=self._id,
+            ack_type=pb.CommandAck.Cumulative,
+            message_id=[message_id(position, self.topic.partition_index)],
+        )
+        await self._network.retried(lambda: self._ack_once(ack), f"acknowledge {position} on {self._named}")
         self._acked = position
 
     def needs(self, position: Position) -> None:
-        """What lies before ``position`` may be lost from now on, nothing behind it. May be called on any thread."""
-        self._subscribing.needs(position)
+        """Nothing at or behind ``position`` may be lost; a subscription that has lost it ends the cursor.
 
-    async def mark_delete(self) -> Position | None:
-        """How far the subscription is acknowledged, None if the broker does not tell."""
-        return mark_delete_of(await self._last_message_id())
+        May be called on any thread.
+        """
+        self._subscribing.needs(position)
 
     async def look(self, pushed: LastEntry | None = None) -> CursorLook:
         """The newest entry and how far the subscription is acknowledged: one round trip if the entry is known, as the
@@ -154,7 +134,7 @@ class AsyncCursor:
         return CursorLook(await self._probes.with_index(self.topic, position, messages), mark_delete_of(answer))
 
     def expect(self, on_news: OnNews) -> None:
-        """Tell ``on_news``, once, of the first entry that is there, or comes, and is not acknowledged."""
+        """Tell ``on_news``, once and on the client's thread, of the first entry that is not acknowledged."""
         connection = self._attachment.connection
         if connection is None:
             on_news(CursorNews())
@@ -166,31 +146,10 @@ class AsyncCursor:
 
     async def unsubscribe(self) -> None:
         """Delete the subscription, and close."""
-        connection = await self._attachment.attached(self._network.config.operation_timeout_s)
-        await unsubscribe(connection, self._id)
+        await unsubscribe(await self._attachment.attached(), self._id)
         await self.close()
 
-    async def close(self) -> None:
-        """Leave the subscription, which stays. Harmless if closed."""
-        await self._network.to_the_end(self._leave())
-
-    async def _leave(self) -> None:
-        self._network.open.discard(self)
-        connection = self._attachment.connection
-        if connection is not None:
-            await leave(connection, self._id)
-        await self._attachment.close()
-
-    async def _last_message_id(self) -> pb.CommandGetLastMessageIdResponse:
-        async def attempt() -> pb.CommandGetLastMessageIdResponse:
-            connection = await self._attachment.attached(self._network.config.operation_timeout_s)
-            return await last_message_id(connection, self._id)
-
-        timeout_s = self._network.config.operation_timeout_s
-        task = f"ask for the position of subscription {self.subscription!r} of {self.topic}"
-        return await retrying(attempt, task, timeout_s, self._network.new_backoff())
-
-    def _tell_lost(self) -> None:
+    def _lost(self) -> None:
         on_news, self._expecting = self._expecting, None
         if on_news is not None:
             on_news(CursorNews())
@@ -203,26 +162,12 @@ class AsyncCursor:
             look = None  # The next look is told why.
         on_news(CursorNews(pushed.position, look))
 
-    async def _ack_once(self, position: Position) -> None:
-        connection = await self._attachment.attached(self._network.config.operation_timeout_s)
-        request_id = connection.next_request_id()
-        await connection.request(self._ack(position, request_id), request_id, consumer_id=self._id)
-
-    def _ack(self, position: Position, request_id: int | None = None) -> BaseCommand:
-        ack = pb.CommandAck(
-            consumer_id=self._id,
-            ack_type=pb.CommandAck.Cumulative,
-            message_id=[message_id(position, self.topic.partition_index)],
-            request_id=request_id,
-        )
-        return BaseCommand(type=BaseCommand.ACK, ack=ack)
-
     # -- the broker's side
 
     async def attach(self, connection: Connection) -> None:
         self._permits = 0
         try:
-            await self._subscribing.register(connection, self._id, self)
+            await super().attach(connection)
         except ConsumerBusyError as busy:
             raise ConsumerBusyError(
                 f"subscription {self.subscription!r} of {self.topic} is in use by another consumer",
@@ -247,17 +192,3 @@ class AsyncCursor:
         if on_news is not None:
             pushed = LastEntry(Position(head.ledger, head.entry), index, messages, published)
             self._telling = self._network.loop.create_task(self._look_and_tell(on_news, pushed))
-
-    def end_of_topic(self) -> None:
-        """Says nothing about acknowledging."""
-
-    def active_changed(self, active: bool) -> None:
-        """Says nothing about acknowledging."""
-
-    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
-        self._attachment.detached(connection, reason, address)
-        self._tell_lost()
-
-    def given_up(self, failure: PulsarishError) -> None:
-        """The attachment raises ``failure`` at the next call."""
-        self._tell_lost()

@@ -21,6 +21,7 @@ looks, where nothing was there at the first, it cannot know.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Final
 
@@ -30,16 +31,30 @@ from broker_core.base.errors import (
     NotAllowedError,
     PartitionUnmadeError,
     ProtocolError,
+    PulsarishError,
     ServiceNotReadyError,
     SubscriptionNotFoundError,
 )
+from broker_core.base.names import check_subscription_name
 from broker_core.base.positions import Position
 from broker_core.client.columnar.probes import Probes
-from broker_core.client.connecting.connection import Connection, ConsumerPort
+from broker_core.client.connecting.attachment import Attachment
+from broker_core.client.connecting.connection import Connection, ConsumerPort, EntriesOnly
 from broker_core.client.connecting.network import Network
-from broker_core.client.connecting.subscribing import Subscribing, leave_silently, register, unsubscribe
-from broker_core.client.connecting.subscription_check import is_subscription_there
+from broker_core.client.connecting.subscribing import (
+    Subscribing,
+    is_subscription_there,
+    last_message_id,
+    leave,
+    leave_silently,
+    mark_delete_of,
+    register,
+    unsubscribe,
+)
 from broker_core.client.settings.config import CursorConfig
+from broker_core.wire.heads import MessageHead
+from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
 """What looking at a damaged entry ends with."""
@@ -148,3 +163,80 @@ class DurableSubscribing:
 
     def _not_found(self, why: str) -> SubscriptionNotFoundError:
         return SubscriptionNotFoundError(f"subscription {self._request.subscription!r} of {self._request.topic} {why}")
+
+
+class HeldSubscription(EntriesOnly, ABC):
+    """A durable subscription of one topic or partition that is held through reconnects: the base of cursors and of
+    consumers of entries. ``attach`` of a subclass says what follows the registration."""
+
+    def __init__(
+        self,
+        network: Network,
+        probes: Probes,
+        request: Subscribing,
+        config: CursorConfig,
+        *,
+        knows_broker: bool = False,
+    ) -> None:
+        self.topic = request.topic
+        self.subscription = check_subscription_name(request.subscription)
+        self.session = 0
+        """Counts attachments. May be asked on any thread."""
+        self._network = network
+        self._id = network.next_consumer_id()
+        self._subscribing = DurableSubscribing(network, probes, request, config)
+        self._named = f"subscription {self.subscription!r} of {self.topic}"
+        self._attachment = Attachment(network, self.topic, self, self._named, knows_broker=knows_broker)
+
+    async def open(self) -> None:
+        """Subscribe; raises why that is impossible."""
+        await self._attachment.open()
+
+    @property
+    def failure(self) -> PulsarishError | None:
+        """The reason of the end, None while the subscription is held. May be asked on any thread."""
+        return self._attachment.end
+
+    async def mark_delete(self) -> Position | None:
+        """The position up to which the subscription is acknowledged without a gap; None if the broker does not tell."""
+        return mark_delete_of(await self._last_message_id())
+
+    async def close(self) -> None:
+        """Leave the subscription, which stays. Harmless if closed."""
+        await self._network.to_the_end(self._leave())
+
+    async def attach(self, connection: Connection) -> None:
+        await self._subscribing.register(connection, self._id, self)
+
+    @abstractmethod
+    def message(self, head: MessageHead, body: bytes) -> None: ...
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        self._attachment.detached(connection, reason, address)
+        self._lost()
+
+    def given_up(self, failure: PulsarishError) -> None:
+        """The attachment raises ``failure`` at the next call."""
+        self._lost()
+
+    @abstractmethod
+    def _lost(self) -> None:
+        """The consumer is at no broker any more."""
+
+    async def _leave(self) -> None:
+        self._network.open.discard(self)
+        if (connection := self._attachment.connection) is not None:
+            await leave(connection, self._id)
+        await self._attachment.close()
+
+    async def _last_message_id(self) -> pb.CommandGetLastMessageIdResponse:
+        async def attempt() -> pb.CommandGetLastMessageIdResponse:
+            return await last_message_id(await self._attachment.attached(), self._id)
+
+        return await self._network.retried(attempt, f"ask for the position of {self._named}")
+
+    async def _ack_once(self, ack: pb.CommandAck) -> None:
+        connection = await self._attachment.attached()
+        ack.request_id = connection.next_request_id()
+        command = BaseCommand(type=BaseCommand.ACK, ack=ack)
+        await connection.request(command, ack.request_id, consumer_id=self._id)

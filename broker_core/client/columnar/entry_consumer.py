@@ -18,23 +18,19 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError, ServerError
-from broker_core.base.names import TopicName, check_subscription_name
+from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from broker_core.client.columnar.durable_subscribing import DurableSubscribing
+from broker_core.client.columnar.durable_subscribing import HeldSubscription
 from broker_core.client.columnar.given_entry import GivenEntry, given_entry
 from broker_core.client.columnar.probes import Probes
-from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
-from broker_core.client.connecting.retrying import retrying
-from broker_core.client.connecting.subscribing import Subscribing, backlog, flow, last_message_id, leave, mark_delete_of
+from broker_core.client.connecting.subscribing import Subscribing, backlog, flow
 from broker_core.client.messages.permits import Permits
 from broker_core.client.settings.config import CursorConfig, EntryConsumerConfig
 from broker_core.wire.commands import redeliver
 from broker_core.wire.entry_acks import entry_acks
 from broker_core.wire.heads import MessageHead
-from broker_core.wire.proto import pulsar_api_pb2 as pb
-from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 BACKLOG_S_MAX: Final = 5.0
 """How long the size of a backlog is waited for: it is only told to people."""
@@ -50,18 +46,12 @@ class Given(NamedTuple):
     entries: list[GivenEntry]
 
 
-class AsyncEntryConsumer:
+class AsyncEntryConsumer(HeldSubscription):
     """A consumer of the entries of one plain topic or partition. Made by ``AsyncClient.subscribe_entries``."""
 
     def __init__(
         self, network: Network, probes: Probes, topic: TopicName, subscription: str, config: EntryConsumerConfig
     ) -> None:
-        self.topic = topic
-        self.subscription = check_subscription_name(subscription)
-        self.session = 0
-        """Counts attachments. May be asked on any thread."""
-        self._network = network
-        self._id = network.next_consumer_id()
         self._with_key = config.type == "key_shared"
         request = Subscribing(
             topic=topic,
@@ -72,22 +62,10 @@ class AsyncEntryConsumer:
             priority_level=config.priority_level,
             create_topic=False,
         )
-        self._subscribing = DurableSubscribing(
-            network, probes, request, CursorConfig(makes_partition=config.makes_partition)
-        )
+        super().__init__(network, probes, request, CursorConfig(makes_partition=config.makes_partition))
         self._permits = Permits(config.queue_size)
         self._given: list[GivenEntry] = []
         self._on_given: OnGiven = _nobody
-        self._attachment = Attachment(network, topic, self, f"subscription {subscription!r} of {topic}")
-
-    async def open(self) -> None:
-        """Subscribe; raises why that is impossible."""
-        await self._attachment.open(self._network.config.operation_timeout_s)
-
-    @property
-    def failure(self) -> PulsarishError | None:
-        """Why this consumer has ended, None while it is in use. May be asked on any thread."""
-        return self._attachment.end
 
     @property
     def has_given(self) -> bool:
@@ -105,15 +83,15 @@ class AsyncEntryConsumer:
         return self._attachment.connection is not None and self._permits.at_broker > 0
 
     def listen(self, on_given: OnGiven) -> None:
-        """Call ``on_given`` from now on."""
+        """Call ``on_given``, on the client's thread, when entries come where none waited, and at the end."""
         self._on_given = on_given
 
     def resize(self, queue_size: int) -> None:
-        """Let the broker give so many messages before some are released."""
+        """Let the broker give ``queue_size`` messages before some are released."""
         self._send_permits(self._permits.resize(queue_size))
 
     def release(self, session: int, messages: int) -> None:
-        """So many messages of ``session`` are done with; the broker may give others. Nothing if it is over."""
+        """Count ``messages`` of ``session``, unless it is over, as done, so that the broker may give others."""
         if session == self.session:
             self._send_permits(self._permits.returned(messages))
 
@@ -125,42 +103,26 @@ class AsyncEntryConsumer:
         for asked in redeliver(self._id, positions, self.topic.partition_index):
             connection.send(asked)
 
-    def take(self) -> Given:
-        """All that was given and not taken; the failure of a consumer that has ended."""
+    async def take(self) -> Given:
+        """Entries that were given and not taken, in the order in which they came; raises why the consumer has ended."""
         if self.failure is not None:
             raise self.failure
         entries, self._given = self._given, []
         return Given(self.session, entries)
 
-    async def hand_out(self) -> Given:
-        """``take`` for another thread."""
-        return self.take()
-
     async def ack(self, entries: Mapping[int, Sequence[int]]) -> None:
         """Acknowledge whole entries, by ledger, whichever consumer was given them; returns when the broker has
         confirmed each."""
-        timeout_s = self._network.config.operation_timeout_s
-        task = f"acknowledge entries on subscription {self.subscription!r} of {self.topic}"
+        task = f"acknowledge entries on {self._named}"
         acks = entry_acks(self._id, entries, self.topic.partition_index)
         # All at once: the broker confirms each when it is on disk, and many can be in one write.
         outcomes = await asyncio.gather(
-            *[retrying(partial(self._ack_once, ack), task, timeout_s, self._network.new_backoff()) for ack in acks],
+            *[self._network.retried(partial(self._ack_once, ack), task) for ack in acks],
             return_exceptions=True,
         )
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
-
-    async def mark_delete(self) -> Position | None:
-        """How far the subscription is acknowledged without a gap, None if the broker does not tell."""
-
-        async def attempt() -> Position | None:
-            connection = await self._attachment.attached(self._network.config.operation_timeout_s)
-            return mark_delete_of(await last_message_id(connection, self._id))
-
-        timeout_s = self._network.config.operation_timeout_s
-        task = f"ask for the position of subscription {self.subscription!r} of {self.topic}"
-        return await retrying(attempt, task, timeout_s, self._network.new_backoff())
 
     async def backlog(self) -> int | None:
         """Entries of the subscription that are not acknowledged; None if no broker says so soon."""
@@ -172,23 +134,9 @@ class AsyncEntryConsumer:
         except (ConnectionLostError, OperationTimeoutError, ServerError):
             return None
 
-    async def close(self) -> None:
-        """Leave the subscription, which stays; what was not acknowledged goes to others. Harmless if closed."""
-        await self._network.to_the_end(self._leave())
-
     async def _leave(self) -> None:
-        self._network.open.discard(self)
         self._given = []
-        connection = self._attachment.connection
-        if connection is not None:
-            await leave(connection, self._id)
-        await self._attachment.close()
-
-    async def _ack_once(self, ack: pb.CommandAck) -> None:
-        connection = await self._attachment.attached(self._network.config.operation_timeout_s)
-        ack.request_id = connection.next_request_id()
-        command = BaseCommand(type=BaseCommand.ACK, ack=ack)
-        await connection.request(command, ack.request_id, consumer_id=self._id)
+        await super()._leave()
 
     def _send_permits(self, messages: int) -> None:
         connection = self._attachment.connection
@@ -199,7 +147,7 @@ class AsyncEntryConsumer:
 
     async def attach(self, connection: Connection) -> None:
         self._begin_session()
-        await self._subscribing.register(connection, self._id, self)
+        await super().attach(connection)
         if permits := self._permits.attached():
             connection.send(flow(self._id, permits))
 
@@ -213,20 +161,13 @@ class AsyncEntryConsumer:
         if len(self._given) == 1:
             self._on_given()
 
-    def end_of_topic(self) -> None:
-        """Nothing more comes; what was given is acknowledged as always."""
-
-    def active_changed(self, active: bool) -> None:
-        """All consumers of a shared subscription are active."""
-
-    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
-        self._begin_session()
-        self._attachment.detached(connection, reason, address)
-
     def given_up(self, failure: PulsarishError) -> None:
         """The next call raises ``failure``."""
-        self._begin_session()
+        super().given_up(failure)
         self._on_given()
+
+    def _lost(self) -> None:
+        self._begin_session()
 
     def _begin_session(self) -> None:
         self.session += 1
@@ -234,4 +175,4 @@ class AsyncEntryConsumer:
 
 
 def _nobody() -> None:
-    """Nobody listens yet."""
+    """The listener of a consumer that has none yet."""

@@ -16,9 +16,8 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client.columnar.arrival import Arrival, Patience
 from broker_core.client.columnar.probes import passed_over
-from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.connection import Connection, EntriesOnly
 from broker_core.client.connecting.network import Network
-from broker_core.client.connecting.retrying import retrying
 from broker_core.client.connecting.subscribing import (
     Subscribing,
     flow,
@@ -67,7 +66,7 @@ class Counted(NamedTuple):
         return self.sums[-1] if self.sums else 0
 
 
-class EntryCount:
+class EntryCount(EntriesOnly):
     """One count."""
 
     def __init__(self, network: Network, span: Span) -> None:
@@ -89,10 +88,8 @@ class EntryCount:
 
     async def run(self) -> Counted:
         """Count, over reconnects; raises ChecksumMismatchError and the like for an entry that cannot be read."""
-        timeout_s = self._network.config.operation_timeout_s
         if not self._is_done:
-            task = f"count the messages of {self._topic} after {self._next}"
-            await retrying(self._count, task, timeout_s, self._network.new_backoff())
+            await self._network.retried(self._count, f"count the messages of {self._topic} after {self._next}")
         return Counted(self._positions, self._sums, self._byte_sums, self._is_whole)
 
     @property
@@ -194,12 +191,6 @@ class EntryCount:
         self._sums.append(messages + (self._sums[-1] if self._sums else 0))
         self._byte_sums.append(len(body) + (self._byte_sums[-1] if self._byte_sums else 0))
         self._is_whole = self._next >= self._span.end
-
-    def end_of_topic(self) -> None:
-        """A count ends where it ends."""
-
-    def active_changed(self, active: bool) -> None:
-        """No other consumer can be active on a subscription of our own."""
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         self._failure = ConnectionLostError(f"a count of {self._topic} lost its broker: {reason.message}")

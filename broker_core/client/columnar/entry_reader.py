@@ -26,7 +26,7 @@ from broker_core.base.positions import Position
 from broker_core.client.columnar.arrival import Arrival, Patience
 from broker_core.client.columnar.probes import passed_over
 from broker_core.client.connecting.attachment import Attachment
-from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.connection import Connection, EntriesOnly
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.subscribing import (
     Subscribing,
@@ -68,7 +68,7 @@ def _in_place(data: BytesLike) -> Any:
     return np.frombuffer(data, np.uint8)
 
 
-class AsyncEntryReader:
+class AsyncEntryReader(EntriesOnly):
     """Reads the range [start, end) of ``topic``; ``end`` None: for ever. Made by ``AsyncClient.read_entries``."""
 
     def __init__(
@@ -108,7 +108,7 @@ class AsyncEntryReader:
     async def open(self) -> None:
         """Subscribe, unless the range is empty."""
         if not self._complete:
-            await self._attachment.open(self._network.config.operation_timeout_s)
+            await self._attachment.open()
 
     @property
     def is_exhausted(self) -> bool:
@@ -180,12 +180,6 @@ class AsyncEntryReader:
     def given_up(self, failure: PulsarishError) -> None:
         self._failure = self._failure or failure
         self._arrival.tell()
-
-    def end_of_topic(self) -> None:
-        """The range ends where it ends."""
-
-    def active_changed(self, active: bool) -> None:
-        """No other consumer can be active on a subscription of our own."""
 
     def message(self, head: MessageHead, body: bytes) -> None:
         position = Position(head.ledger, head.entry)

@@ -32,8 +32,8 @@ from broker_core.client.chunks.chunk_split import check_can_be_chunked, chunk_en
 from broker_core.client.columnar.unconfirmed import first_key
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.opening import open_all
+from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
-from broker_core.client.producing.send_window import SendWindow
 from broker_core.client.settings.config import ProducerConfig, WriterConfig
 from broker_core.wire.batch import EncodedEntry, columns, encode_entries, key_groups, route_rows, rows_by_place
 from broker_core.wire.compression import codec_of_name

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Final, NamedTuple, TypeVar
 
 from broker_core.base.errors import (
@@ -27,9 +27,8 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.client.columnar.arrival import QUIET_S, Patience
 from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
-from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.connection import Connection, EntriesOnly
 from broker_core.client.connecting.network import Network
-from broker_core.client.connecting.retrying import retrying
 from broker_core.client.connecting.subscribing import (
     Subscribing,
     flow,
@@ -98,7 +97,7 @@ def _stands_behind(answer: pb.CommandGetLastMessageIdResponse) -> Position:
     return read_position(answer.consumer_mark_delete_position)
 
 
-class Probe:
+class Probe(EntriesOnly):
     """A reader that takes at most one entry. Lives on a shared connection; ``leave`` it when done."""
 
     def __init__(self, network: Network, topic: TopicName, start: Position) -> None:
@@ -215,12 +214,6 @@ class Probe:
         index, time_ms = (broker.index, broker.broker_timestamp) if broker is not None else (-1, -1)
         self._arrival.set_result(EntryRef(head.ledger, head.entry, entry, index, time_ms))
 
-    def end_of_topic(self) -> None:
-        """A probe wants one entry."""
-
-    def active_changed(self, active: bool) -> None:
-        """No other consumer can be active on a subscription of our own."""
-
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         self._lost = ConnectionLostError(f"a reader of {self._topic} lost its broker: {reason.message}")
         if not self._arrival.done():
@@ -275,12 +268,12 @@ class Probes:
 
     async def last_entry(self, topic: TopicName, *, unmade_ok: bool = False) -> LastEntry:
         """The newest entry; one round trip, and one small read if it is a new one."""
-        asking = self._retried(lambda: self._last_entry(topic), f"look at the last entry of {topic}")
+        asking = self._network.retried(lambda: self._last_entry(topic), f"look at the last entry of {topic}")
         return await unless_unmade(asking, NO_ENTRY, unmade_ok=unmade_ok)
 
     async def first_entry_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> EntryRef | None:
         """The first entry at or after ``position``, in whatever ledger; None if there is none."""
-        asking = self._retried(
+        asking = self._network.retried(
             lambda: self._first_entry_at(topic, position), f"look at the entry at {position} of {topic}"
         )
         return await unless_unmade(asking, None, unmade_ok=unmade_ok)
@@ -290,13 +283,13 @@ class Probes:
 
         The end is asked for first: a message that comes in between is behind it, not before the beginning.
         """
-        asking = self._retried(lambda: self._edges(topic), f"look at the first and last entry of {topic}")
+        asking = self._network.retried(lambda: self._edges(topic), f"look at the first and last entry of {topic}")
         return await unless_unmade(asking, Edges(None, NO_ENTRY), unmade_ok=unmade_ok)
 
     async def bounds_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> Bounds:
         """The first entry at or after ``position`` and the last one before it, in whatever ledgers: the latter tells
         how long its ledger became."""
-        asking = self._retried(
+        asking = self._network.retried(
             lambda: self._bounds_at(topic, position), f"look at the entries around {position} of {topic}"
         )
         return await unless_unmade(asking, Bounds(NO_ENTRY.position, None), unmade_ok=unmade_ok)
@@ -305,7 +298,7 @@ class Probes:
         """The last entry, up to ``until``, that the broker gives to nobody, and none from ``position`` up to it; one
         before ``position`` if there is none."""
         what = f"ask what is passed over at {position} of {topic}"
-        return await self._retried(lambda: passed_over(self._network, topic, position, until), what)
+        return await self._network.retried(lambda: passed_over(self._network, topic, position, until), what)
 
     async def position_of_index(self, topic: TopicName, index: int, low: Position, high: Position) -> Position:
         """The entry that holds message ``index``, searched from ``low`` to ``high`` or to the topic's end.
@@ -354,7 +347,7 @@ class Probes:
 
     async def with_index(self, topic: TopicName, position: Position, messages: int) -> LastEntry:
         """What is known of the last entry, and its index; ``messages`` 0: the topic is empty."""
-        return await self._retried(
+        return await self._network.retried(
             lambda: self._with_index(topic, position, messages), f"ask for the message index of {position} of {topic}"
         )
 
@@ -411,9 +404,6 @@ class Probes:
             return await probe.first_entry()
         finally:
             probe.leave()
-
-    async def _retried(self, attempt: Callable[[], Awaitable[T]], task: str) -> T:
-        return await retrying(attempt, task, self._network.config.operation_timeout_s, self._network.new_backoff())
 
     async def _indexed(self, topic: TopicName, position: Position) -> IndexedEntry | None:
         entry = await self.first_entry_at(topic, position)

@@ -35,15 +35,14 @@ STABLE_S = 1.0
 
 
 class Attached(Protocol):
-    """The owner of an attachment."""
+    """The owner of an attachment. ``attach`` registers at ``connection``, and raises what the broker answers.
 
-    async def attach(self, connection: Connection) -> None:
-        """Register at ``connection`` and ask the broker; raise what it answers."""
-        ...
+    ``given_up``: the broker refuses for good; there will be no other attempt.
+    """
 
-    def given_up(self, failure: PulsarishError) -> None:
-        """The broker refuses for good; there will be no other attempt."""
-        ...
+    async def attach(self, connection: Connection) -> None: ...
+
+    def given_up(self, failure: PulsarishError) -> None: ...
 
 
 class Attachment:
@@ -85,13 +84,14 @@ class Attachment:
         """Why there will be no other attempt: given up or closed; None as long as there may be."""
         return self._end
 
-    async def open(self, timeout_s: float) -> None:
-        """Attach for the first time, within ``timeout_s``; raises why it is impossible."""
-        await retrying(self._attach_once, f"attach {self._what}", timeout_s, self._network.new_backoff())
+    async def open(self, timeout_s: float | None = None) -> None:
+        """Attach for the first time, within ``timeout_s`` or the operation timeout; raises why it is impossible."""
+        limit_s = self._network.config.operation_timeout_s if timeout_s is None else timeout_s
+        await retrying(self._attach_once, f"attach {self._what}", limit_s, self._network.new_backoff())
 
-    async def attached(self, timeout_s: float) -> Connection:
-        """The connection, as soon as there is one; raises the reason if there is none after ``timeout_s``."""
-        connection = self.connection
+    async def attached(self) -> Connection:
+        """The connection, as soon as there is one; raises why there is none after the operation timeout."""
+        connection, timeout_s = self.connection, self._network.config.operation_timeout_s
         if connection is not None:
             return connection
         try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One connection to one broker: its handshake, what leaves, and handing on what arrives.
 
-Owns the transport and the tables that say which producer or consumer a command belongs to; what it asks, how it says
-who we are and how it notices a silent broker are in ``requests``, ``introduction`` and ``keep_alive``. Knows nothing of
-topics, retries or what an entry holds; a port in ``producers``, ``consumers`` or ``topic_watches`` is told once,
+Owns the transport and the tables that say which producer or consumer a command belongs to, how the client introduces
+itself, and how a silent broker is noticed; its requests are in ``requests``. Knows nothing of topics, retries or what
+an entry holds; a port in ``producers``, ``consumers`` or ``topic_watches`` is told once,
 through ``detached``, when the connection or the broker ends the relation.
 
 Life: opened by ``dialing`` (which awaits the handshake), closed once, for one reason, never reused. Everything
@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
+from broker_core import __version__
 from broker_core.base.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -33,18 +34,16 @@ from broker_core.base.errors import (
     ServerError,
     server_error,
 )
-from broker_core.base.limits import FRAME_SLACK_BYTES, MESSAGE_BYTES_MAX_DEFAULT
+from broker_core.base.limits import FRAME_SLACK_BYTES, MESSAGE_BYTES_MAX_DEFAULT, PROTOCOL_VERSION
 from broker_core.base.positions import to_signed64
 from broker_core.base.secret import Secret
 from broker_core.client.connecting.identity import Identity
-from broker_core.client.connecting.introduction import Introduction
-from broker_core.client.connecting.keep_alive import KeepAlive
 from broker_core.client.connecting.requests import ANSWERS, Requests
 from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.credentials.tls import tls_failure
 from broker_core.client.settings.config import ClientConfig
 from broker_core.loop.waiting import outcome_of
-from broker_core.wire.commands import command_name, parse_command, pong
+from broker_core.wire.commands import command_name, parse_command, ping, pong
 from broker_core.wire.core.heads import parse_message, parse_receipt
 from broker_core.wire.frame_blocks import BlockFrameReader
 from broker_core.wire.frames import FrameReader, encode_command
@@ -53,6 +52,8 @@ from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 logger = logging.getLogger(__name__)
+
+CLIENT_VERSION: Final = f"Pulsarish-Python-v{__version__}"
 
 LINGER_S: Final = 5.0
 """What is not sent when a connection is closed may take this long to leave; a broker that is stuck never takes it."""
@@ -65,23 +66,23 @@ _REQUEST_OF_NONE: Final = 2**64 - 1
 """The request id -1 as it travels: what a broker has against the connection, and not against a request."""
 
 
-class ProducerPort(Protocol):
-    """The producer's side of a connection."""
-
-    def receipt(self, head: ReceiptHead) -> None:
-        """The broker has stored an entry."""
-        ...
-
-    def send_error(self, sequence_id: int, failure: ServerError) -> None:
-        """The broker has refused an entry."""
-        ...
+class Port(Protocol):
+    """One user of a connection."""
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         """The broker or the connection is gone. ``address``: service URL of the broker to go to, or ""."""
         ...
 
 
-class ConsumerPort(Protocol):
+class ProducerPort(Port, Protocol):
+    """The producer's side of a connection: entries that the broker has stored, or refused."""
+
+    def receipt(self, head: ReceiptHead) -> None: ...
+
+    def send_error(self, sequence_id: int, failure: ServerError) -> None: ...
+
+
+class ConsumerPort(Port, Protocol):
     """The consumer's side of a connection."""
 
     def message(self, head: MessageHead, body: bytes) -> None:
@@ -97,21 +98,109 @@ class ConsumerPort(Protocol):
         """The topic was terminated, and everything in it is acknowledged."""
         ...
 
-    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
-        """The connection is lost, or the broker sent the client away; see ``ProducerPort.detached``."""
-        ...
+
+class EntriesOnly:
+    """The base of a consumer's port that takes entries, and cares for nothing else that a broker tells."""
+
+    def active_changed(self, active: bool) -> None:
+        """The subscription is nobody else's, or all its consumers are active."""
+
+    def end_of_topic(self) -> None:
+        """Entries of a terminated topic are read and acknowledged as always."""
 
 
-class TopicWatchPort(Protocol):
-    """What a connection tells the watcher of the topics of a namespace."""
+class TopicWatchPort(Port, Protocol):
+    """The watcher of the topics of a namespace: a topic came or went."""
 
-    def topics_changed(self) -> None:
-        """A topic came or went."""
-        ...
+    def topics_changed(self) -> None: ...
 
-    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
-        """The connection is lost, or the broker sent the client away; see ``ProducerPort.detached``."""
-        ...
+
+class Introduction:
+    """Introduces one client to the broker at ``address``, beginning with ``credential``."""
+
+    def __init__(self, address: BrokerAddress, identity: Identity, credential: Secret) -> None:
+        self._address = address
+        self._identity = identity
+        self._credential = credential
+        """What the broker was told last."""
+        self._loop = asyncio.get_running_loop()
+        self._renewal: asyncio.Task[None] | None = None
+
+    def connect_command(self) -> BaseCommand:
+        """What a connection begins with."""
+        connect = pb.CommandConnect(
+            client_version=CLIENT_VERSION,
+            protocol_version=PROTOCOL_VERSION,
+            auth_method_name=self._identity.method,
+            auth_data=self._credential.reveal().encode() or None,
+            feature_flags=pb.FeatureFlags(
+                supports_auth_refresh=True,
+                supports_broker_entry_metadata=True,
+                supports_get_partitioned_metadata_without_auto_creation=True,
+            ),
+        )
+        if self._address.proxied_for:
+            connect.proxy_to_broker_url = self._address.proxied_for
+        return BaseCommand(type=BaseCommand.CONNECT, connect=connect)
+
+    def renew(self, answer: Callable[[BaseCommand], None], fail: Callable[[PulsarishError], None]) -> None:
+        """The broker does not take the credential for much longer: ``answer`` with another one, or ``fail``."""
+        if self._renewal is None or self._renewal.done():
+            self._renewal = self._loop.create_task(self._renew(answer, fail))
+
+    async def _renew(self, answer: Callable[[BaseCommand], None], fail: Callable[[PulsarishError], None]) -> None:
+        try:
+            self._credential = await self._identity.credential(instead_of=self._credential)
+        except PulsarishError as failure:
+            fail(failure)
+            return
+        data = pb.AuthData(auth_method_name=self._identity.method, auth_data=self._credential.reveal().encode())
+        said = pb.CommandAuthResponse(client_version=CLIENT_VERSION, response=data, protocol_version=PROTOCOL_VERSION)
+        answer(BaseCommand(type=BaseCommand.AUTH_RESPONSE, authResponse=said))
+
+    def refused(self, answer: AuthenticationError) -> AuthenticationError:
+        """The error that a user sees where the broker does not take us any more."""
+        return self._identity.refused(self._address, self._credential, answer)
+
+    def stop(self) -> None:
+        """The connection has ended, perhaps by a renewal that failed."""
+        if self._renewal is not None and self._renewal is not asyncio.current_task(self._loop):
+            self._renewal.cancel()
+
+
+class KeepAlive:
+    """Notices that the broker of one connection is silent, from ``start`` to ``stop``: a ping, then the end."""
+
+    def __init__(self, connection: Connection, interval_s: float) -> None:
+        self._connection = connection
+        self._interval_s = interval_s
+        self._loop = asyncio.get_running_loop()
+        self._ping_pending = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.heard = False
+        """Whether anything has come in this interval; set by who receives."""
+
+    def start(self) -> None:
+        """Begin an interval."""
+        self.heard = False
+        self._timer = self._loop.call_later(self._interval_s, self._check)
+
+    def stop(self) -> None:
+        """The connection has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        """Ping after one interval of silence, give up after a second one. While we refuse to read, silence is ours."""
+        silent = not self.heard and not self._connection.is_paused
+        if silent and self._ping_pending:
+            reason = f"{self._connection.address} has not answered a ping for {self._interval_s:g} s"
+            self._connection.close(ConnectionLostError(reason))
+            return
+        self._ping_pending = silent
+        if silent:
+            self._connection.send(ping())
+        self.start()
 
 
 class _Ports:
@@ -136,9 +225,7 @@ class _Ports:
 
     def detach_all(self, reason: PulsarishError) -> None:
         """The connection has ended. Ports may register elsewhere, or ask for a new connection, while they are told."""
-        ports: list[ProducerPort | ConsumerPort | TopicWatchPort] = [
-            *self.producers.values(), *self.consumers.values(), *self.topic_watches.values()
-        ]  # fmt: skip
+        ports: list[Port] = [*self.producers.values(), *self.consumers.values(), *self.topic_watches.values()]
         self.producers.clear()
         self.consumers.clear()
         self.topic_watches.clear()

@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What everything made from one client shares: connections, lookup, configuration, clock and the counters of ids."""
+"""The parts that all objects of one client share: connections, lookup, configuration, clock and the counters of ids."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 from broker_core.base.clock import Clock, SystemClock
 from broker_core.base.names import TopicName
 from broker_core.client.connecting.lookup import Lookup
-from broker_core.client.connecting.memory_limit import MemoryLimit
 from broker_core.client.connecting.pool import ConnectionPool
 from broker_core.client.connecting.retrying import Backoff, retrying
+from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.settings.config import ClientConfig
 from broker_core.loop.loop_timers import LoopTimers
 from broker_core.loop.waiting import looked_at, outcome_of
 
+T = TypeVar("T")
+
 
 class Closable(Protocol):
-    """Something made from a client."""
+    """An object made from a client."""
 
     async def close(self) -> None: ...
 
@@ -35,7 +37,8 @@ class Network:
         self.timers = LoopTimers(self.loop)
         self.pool = ConnectionPool(config)
         self.lookup = Lookup(self.pool, config)
-        self.memory = MemoryLimit(config.memory_limit_bytes)
+        self.memory = SendWindow(0, config.memory_limit_bytes)
+        """Entries of all producers that wait for receipts, beside the window of each."""
         self.open: set[Closable] = set()
         """What was made and not closed: the client closes it with itself."""
         self._leaving: set[asyncio.Task[None]] = set()
@@ -97,12 +100,11 @@ class Network:
 
         ``task``: what they are asked for, as ``retrying`` takes it.
         """
-        return await retrying(
-            lambda: self.lookup.partitions(topic, create=create),
-            task,
-            self.config.operation_timeout_s,
-            self.new_backoff(),
-        )
+        return await self.retried(lambda: self.lookup.partitions(topic, create=create), task)
+
+    async def retried(self, attempt: Callable[[], Awaitable[T]], task: str) -> T:
+        """The result of ``attempt``, which is repeated for the operation timeout; ``task`` as ``retrying`` takes it."""
+        return await retrying(attempt, task, self.config.operation_timeout_s, self.new_backoff())
 
     def new_backoff(self) -> Backoff:
         """Waiting times for one series of attempts."""

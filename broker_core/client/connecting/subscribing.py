@@ -12,14 +12,15 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from broker_core.base.errors import ServerError, TopicNotFoundError, server_error
+from broker_core.base.errors import NotAllowedError, PulsarishError, ServerError, TopicNotFoundError, server_error
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.connecting.connection import Connection, ConsumerPort
+from broker_core.client.connecting.connection import Connection, ConsumerPort, EntriesOnly
 from broker_core.client.connecting.lookup import names_partition, not_found, unmade
 from broker_core.client.settings.config import InitialPosition, SubscriptionType
 from broker_core.client.settings.key_shared_policy import KeySharedPolicy
 from broker_core.wire.commands import close_consumer, message_id, read_position
+from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -191,3 +192,34 @@ def mark_delete_of(answer: pb.CommandGetLastMessageIdResponse) -> Position | Non
     """How far the subscription is acknowledged; None if the broker does not tell."""
     known = answer.HasField("consumer_mark_delete_position")
     return read_position(answer.consumer_mark_delete_position) if known else None
+
+
+# -- asking for a subscription
+
+
+class _Visitor(EntriesOnly):
+    """A consumer that wants nothing."""
+
+    def message(self, head: MessageHead, body: bytes) -> None:
+        """Never called: this consumer gives no permits."""
+
+    def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
+        """Nothing to do: this consumer is about to leave, and a request that is under way fails by itself."""
+
+
+async def is_subscription_there(connection: Connection, visitor_id: int, topic: TopicName, subscription: str) -> bool:
+    """Whether ``topic``, which ``connection`` serves, has the durable ``subscription``. The protocol has no command for
+    that.
+
+    A subscription that lives with its consumer cannot have the name of a durable one, in use or not (semantics 1.9.2).
+    So the refusal to make such a one is the answer; one that is made is left again, and was all that had the name.
+    ``visitor_id`` is a consumer id of its own. TopicNotFoundError if there is no topic, ConsumerBusyError while another
+    client asks.
+    """
+    visit = Subscribing(topic=topic, subscription=subscription, durable=False, create_topic=False)
+    try:
+        await register(connection, visitor_id, _Visitor(), visit)
+    except NotAllowedError:
+        return True
+    await leave(connection, visitor_id)
+    return False

@@ -22,7 +22,6 @@ from broker_core.base.positions import MESSAGE_ID_EARLIEST
 from broker_core.base.topics_pattern import TopicsPattern
 from broker_core.client.connecting.discovery import Discovery
 from broker_core.client.connecting.opening import open_all
-from broker_core.client.connecting.retrying import retrying
 from broker_core.client.consuming.context import ConsumerContext, QueueShare
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.consuming.topic_list_watch import TopicListWatch
@@ -170,11 +169,9 @@ class ConsumerTopics:
 
     async def _matching(self, pattern: TopicsPattern) -> set[TopicName]:
         mode = self._config.regex_subscription_mode
-        topics = await retrying(
+        topics = await self._network.retried(
             lambda: self._network.lookup.topics_of(pattern.namespace, mode),
             f"list the topics that match {pattern.text}",
-            self._network.config.operation_timeout_s,
-            self._network.new_backoff(),
         )
         found = pattern.select(topics)
         # What this subscription gives up must not come back to it, though its topic may match too.

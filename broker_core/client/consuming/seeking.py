@@ -16,7 +16,6 @@ from broker_core.base.positions import MessageId
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection, ConsumerPort
 from broker_core.client.connecting.network import Network
-from broker_core.client.connecting.retrying import retrying
 from broker_core.client.connecting.subscribing import last_message_id, leave_silently, mark_delete_of
 from broker_core.client.consuming.partition_acks import PartitionAcks
 from broker_core.client.consuming.place import Place
@@ -53,22 +52,21 @@ class Seeking:
         """Go to a message, or (an int) to the first published at or after that many milliseconds since the epoch."""
         if isinstance(target, int) and not 0 <= target < 1 << 64:
             raise UsageError(f"cannot seek to {target}: a time is in milliseconds since the epoch")
-        timeout_s = self._network.config.operation_timeout_s
         place, topic = self._part.place, self._part.topic
 
         async def attempt() -> None:
             sought = await self._seek_once(target, inclusive)
             before = place.registrations
-            now = await self._attachment.attached(timeout_s)
+            now = await self._attachment.attached()
             if place.is_lost(target, before, same_connection=now is sought):
                 raise ConnectionLostError(f"the reader of {topic} has lost the place where it was sent to")
 
         async with self._turn:  # The end of one would pass for the end of another beside it.
-            await retrying(attempt, f"seek on {topic}", timeout_s, self._network.new_backoff())
+            await self._network.retried(attempt, f"seek on {topic}")
 
     async def _seek_once(self, target: MessageId | int, inclusive: bool) -> Connection:
         part = self._part
-        connection = await self._attachment.attached(self._network.config.operation_timeout_s)
+        connection = await self._attachment.attached()
         part.acks.flush()
         self._under_way = True
         part.queue.drop(part)  # first: what is taken from now on was sent after the seek

@@ -18,7 +18,6 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
-from broker_core.client.connecting.retrying import retrying
 from broker_core.client.connecting.subscribing import (
     Subscribing,
     flow,
@@ -88,13 +87,9 @@ class TopicConsumer:
         self._timed = self.acks.taken
         self._seeking = Seeking(self, network, self._id, self._attachment)
 
-    @property
-    def _timeout_s(self) -> float:
-        return self._context.network.config.operation_timeout_s
-
     async def open(self) -> None:
         """Subscribe; raises why the broker refuses."""
-        await self._attachment.open(self._timeout_s)
+        await self._attachment.open()
         self.is_open = True
 
     async def close(self) -> None:
@@ -120,7 +115,7 @@ class TopicConsumer:
 
     async def unsubscribe(self, *, force: bool = False) -> None:
         """Delete the subscription at the broker, and close. ``force``: even if it has other consumers."""
-        connection = await self._attachment.attached(self._timeout_s)
+        connection = await self._attachment.attached()
         await unsubscribe(connection, self._id, force=force)
         self.acks.forget()
         await self.close()
@@ -133,13 +128,12 @@ class TopicConsumer:
         """The topic's last message, and how far the subscription is acknowledged."""
 
         async def attempt() -> LastMessage:
-            connection = await self._attachment.attached(self._timeout_s)
+            connection = await self._attachment.attached()
             answer = await last_message_id(connection, self._id)
             last = read_message_id(answer.last_message_id)._replace(partition=self.partition)
             return LastMessage(last, mark_delete_of(answer), str(self.topic))
 
-        backoff = self._context.network.new_backoff()
-        return await retrying(attempt, f"ask for the last message id of {self.topic}", self._timeout_s, backoff)
+        return await self._context.network.retried(attempt, f"ask for the last message id of {self.topic}")
 
     async def has_message_after_taken(self) -> bool:
         """Whether the topic has a message behind the last one taken (or the start, if none was)."""

@@ -18,11 +18,11 @@ from broker_core.base.errors import PulsarishError, QueueFullError
 from broker_core.base.positions import ChunkMessageId, MessageId, Position
 from broker_core.client.chunks.chunk_split import chunk_count, chunk_entries, part_bytes_max
 from broker_core.client.chunks.file_chunks import FileChunk, file_chunks
+from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.messages.file_value import FileValue
 from broker_core.client.messages.outgoing import OutgoingMessage
 from broker_core.client.producing.batching import EntryEncoder
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
-from broker_core.client.producing.send_window import SendWindow
 from broker_core.wire.entry import BytesLike, entry_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 

@@ -32,6 +32,7 @@ from broker_core.client.client_stats import Latency, ProducerStats
 from broker_core.client.connecting.discovery import Discovery
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.opening import open_all, open_first_alone
+from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.messages.file_value import FileValue
 from broker_core.client.messages.outgoing import (
     MessageFields,
@@ -45,7 +46,6 @@ from broker_core.client.producing.chunked_sending import ChunkedSending
 from broker_core.client.producing.key_batching import KeyBatchBuilder
 from broker_core.client.producing.routing import Router
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
-from broker_core.client.producing.send_window import SendWindow
 from broker_core.client.settings.callbacks import Interceptors
 from broker_core.client.settings.config import ProducerConfig
 from broker_core.wire.compression import codec_of_name

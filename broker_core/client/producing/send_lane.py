@@ -129,6 +129,8 @@ class SendLane:
         self._network = network
         self._config = config
         self._take_open = take_open
+        self._limit_s = math.inf if config.access_mode == "wait_for_exclusive" else None
+        """How long registering may take; None: the operation timeout."""
         self._id = network.next_producer_id()
         self._written_to: weakref.WeakSet[Connection] = weakref.WeakSet()  # under this id
         self._epoch = -1
@@ -147,8 +149,7 @@ class SendLane:
 
     async def open(self) -> None:
         """Register at the broker; ``name`` and ``last_sequence_id`` are known afterwards."""
-        patient = self._config.access_mode == "wait_for_exclusive"
-        await self._attachment.open(math.inf if patient else self._network.config.operation_timeout_s)
+        await self._attachment.open(self._limit_s)
 
     def submit(self, entry: OutgoingEntry) -> None:
         """Send ``entry``, now or as soon as there is a connection."""
@@ -209,8 +210,7 @@ class SendLane:
         request_id = connection.next_request_id()
         connection.producers[producer_id] = self
         try:
-            patient = self._config.access_mode == "wait_for_exclusive"
-            answer = await connection.request(self._command(request_id), request_id, math.inf if patient else None)
+            answer = await connection.request(self._command(request_id), request_id, self._limit_s)
         except BaseException as failure:
             if self._made and isinstance(failure, ProducerBlockedQuotaException):
                 self._give_up_pending(failure)  # Who waits learns why; this lane tries again, as the Java client does.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much one producer may have waiting for receipts, in messages and bytes, and the callers that wait for room.
+"""How much one producer, or all of a client, may have waiting for receipts, and the callers that wait for room.
 
 Thread-safe: an application thread takes room before it hands a message to the event loop, the loop gives it back with
-the receipt. Knows neither loops nor threads beyond its lock; a waiter is any callable. Source: semantics 1.7.6.
+the receipt. Knows neither loops nor threads beyond its lock; a waiter is any callable. Source: semantics 1.7.6; PIP-74.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from broker_core.client.connecting.memory_limit import MemoryLimit
-
 
 class SendWindow:
-    """Room for ``messages_max`` messages (0: any number) and ``bytes_max`` bytes, and within ``memory`` if given.
+    """Room for ``messages_max`` messages and ``bytes_max`` bytes (0: any number), and within ``memory`` if given, the
+    window of the whole client.
 
     A single message larger than ``bytes_max`` is let in alone, else it could never be sent.
     """
 
-    def __init__(self, messages_max: int, bytes_max: int, memory: MemoryLimit | None = None) -> None:
+    def __init__(self, messages_max: int, bytes_max: int, memory: SendWindow | None = None) -> None:
         self._memory = memory
         self._messages_max = messages_max
         self._bytes_max = bytes_max
@@ -33,7 +32,7 @@ class SendWindow:
         """Take room for one message, if there is room."""
         with self._lock:
             if self._messages and (
-                self._bytes + size_bytes > self._bytes_max or self._messages >= self._messages_max > 0
+                0 < self._bytes_max < self._bytes + size_bytes or self._messages >= self._messages_max > 0
             ):  # fmt: skip
                 return False
             if self._memory is not None and not self._memory.try_take(size_bytes):
@@ -48,7 +47,9 @@ class SendWindow:
             if not overdraw and 0 < self._messages_max < self._messages + messages:
                 return False
             self._messages += messages
-            return True
+        if self._memory is not None:
+            self._memory.try_take_more(messages, overdraw=True)
+        return True
 
     def give_back(self, messages: int, size_bytes: int) -> None:
         """Return the room of messages whose fate is known, and wake all callers that wait."""
@@ -57,7 +58,7 @@ class SendWindow:
             self._bytes -= size_bytes
             woken, self._waiters = self._waiters, deque()
         if self._memory is not None:
-            self._memory.give_back(size_bytes)
+            self._memory.give_back(messages, size_bytes)
         for wake in woken:
             wake()
 
@@ -69,16 +70,20 @@ class SendWindow:
         if self._memory is not None:
             # What is given back here is given back there as well. In both lists, a caller that waits for this window
             # would be added to it once more whenever another gives something back.
-            waits = self._memory.wake_later(wake)
-        else:
-            with self._lock:
-                waits = self._messages > 0
-                if waits:
-                    self._waiters.append(wake)
-        if not waits:
-            wake()
+            self._memory.wake_later(wake)
+            return
+        with self._lock:
+            if self._messages:
+                self._waiters.append(wake)
+                return
+        wake()
 
     @property
     def messages(self) -> int:
         """Messages that wait for their receipt."""
         return self._messages
+
+    @property
+    def bytes(self) -> int:
+        """Their size."""
+        return self._bytes
