@@ -2,14 +2,14 @@
 """Every setting of a client and of what is made from it, declared once: name, type, default, bounds and meaning.
 
 Names and defaults are those of Pulsar's clients where they have one. Times are seconds. The ``...Options`` below each
-declaration are its names as keyword arguments, so that an editor and the type checker know them; a test holds both
-lists together. Source: semantics section 8; Pulsar docs, "Client libraries".
+declaration are its names as keyword arguments, so that an editor and the type checker know them: no type can be made of
+a class's fields, so a test holds both lists together. Source: semantics section 8; Pulsar docs, "Client libraries".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal, TypedDict
+from typing import Annotated, Final, Literal, TypeAlias, TypedDict
 
 import msgspec
 
@@ -53,57 +53,45 @@ _SPAN_S_MAX: Final = 1e9
 _PRECISION_BITS_MAX: Final = 40
 """Both are thirty years."""
 
+_Seconds: TypeAlias = Annotated[float, _Meta(ge=0.001, le=_SPAN_S_MAX)]
+_SecondsOrNone: TypeAlias = Annotated[float, _Meta(ge=0, le=_SPAN_S_MAX)]
+"""0 has a meaning of its own."""
+_Natural: TypeAlias = Annotated[int, _Meta(ge=0)]
+_Positive: TypeAlias = Annotated[int, _Meta(ge=1)]
+_Natural32: TypeAlias = Annotated[int, _Meta(ge=0, le=_INT32_MAX)]
+_ChunkBytes: TypeAlias = Annotated[int, _Meta(ge=-1, le=_INT32_MAX)]
+
 
 class ClientConfig(CheckedSettings, frozen=True, kw_only=True):
-    """Connections, patience and memory, for everything made from one client."""
+    """Connections, time limits and memory, for everything made from one client."""
 
     service_url: str
-    operation_timeout_s: Annotated[
-        float, _Meta(ge=0.001, le=_SPAN_S_MAX, description="How long an operation is tried before it fails.")
-    ] = OPERATION_TIMEOUT_S
-    connection_timeout_s: Annotated[
-        float, _Meta(ge=0.001, le=_SPAN_S_MAX, description="How long a connection may take to be made.")
-    ] = CONNECTION_TIMEOUT_S
-    keep_alive_interval_s: Annotated[
-        float, _Meta(ge=0.001, le=_SPAN_S_MAX, description="Silence after which the broker is pinged.")
-    ] = KEEP_ALIVE_S
-    backoff_first_s: Annotated[
-        float, _Meta(ge=0.001, le=_SPAN_S_MAX, description="The pause before the second attempt.")
-    ] = 0.1
-    backoff_max_s: Annotated[
-        float,
-        _Meta(
-            ge=0.001,
-            le=_SPAN_S_MAX,
-            description="The longest pause between attempts. Short, because most brokers here are on the same machine "
-            "and come back within a second.",
-        ),
-    ] = 3.0
-    memory_limit_bytes: Annotated[
-        int,
-        _Meta(
-            ge=0,
-            description="What all producers together may have waiting for receipts, 0: any amount; and about what each "
-            "consumer with auto_scaled_receiver_queue_size_enabled may have waiting to be received.",
-        ),
-    ] = PENDING_BYTES_DEFAULT
-    authentication: Annotated[
-        Authentication | None, _Meta(description="How the client says who it is; None: it does not.")
-    ] = None
-    tls_trust_certs_file_path: Annotated[
-        str, _Meta(description='PEM file of the CAs whose certificates count, "": those of the system.')
-    ] = ""
-    tls_allow_insecure_connection: Annotated[
-        bool, _Meta(description="Dangerous: talk to whoever answers, whatever certificate it has.")
-    ] = False
-    tls_hostname_verification_enable: Annotated[
-        bool, _Meta(description="Whether a broker's certificate must be for the name by which it is called.")
-    ] = True
-    tls_certificate_file_path: Annotated[
-        str,
-        _Meta(description='PEM file of the client\'s own certificate, "": none. Without authentication it is that.'),
-    ] = ""
-    tls_key_file_path: Annotated[str, _Meta(description="PEM file of its private key.")] = ""
+    operation_timeout_s: _Seconds = OPERATION_TIMEOUT_S
+    """How long an operation is tried before it fails."""
+    connection_timeout_s: _Seconds = CONNECTION_TIMEOUT_S
+    """How long a connection may take to be made."""
+    keep_alive_interval_s: _Seconds = KEEP_ALIVE_S
+    """Silence after which the broker is pinged."""
+    backoff_first_s: _Seconds = 0.1
+    """The pause before the second attempt."""
+    backoff_max_s: _Seconds = 3.0
+    """The longest pause between attempts. Short, because most brokers here are on the same machine and come back
+    within a second."""
+    memory_limit_bytes: _Natural = PENDING_BYTES_DEFAULT
+    """What all producers together may have waiting for receipts, 0: any amount; and about what each consumer with
+    auto_scaled_receiver_queue_size_enabled may have waiting to be received."""
+    authentication: Authentication | None = None
+    """How the client says who it is; None: it does not."""
+    tls_trust_certs_file_path: str = ""
+    """PEM file of the CAs whose certificates count, "": those of the system."""
+    tls_allow_insecure_connection: bool = False
+    """Dangerous: talk to whoever answers, whatever certificate it has."""
+    tls_hostname_verification_enable: bool = True
+    """Whether a broker's certificate must be for the name by which it is called."""
+    tls_certificate_file_path: str = ""
+    """PEM file of the client's own certificate, "": none. Without authentication it is that."""
+    tls_key_file_path: str = ""
+    """PEM file of its private key."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,78 +142,53 @@ class ClientOptions(TypedDict, total=False):
 class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
     """How one producer sends."""
 
-    name: Annotated[str | None, _Meta(description="None: the broker gives one.")] = None
-    access_mode: Annotated[AccessMode, _Meta(description="Whether other producers may send to the topic.")] = "shared"
-    initial_sequence_id: Annotated[
-        Annotated[int, _Meta(ge=-1, le=SENT_NUMBER_MAX)] | None,
-        _Meta(description="The last sequence id that counts as used; None: the last one that the broker knows."),
-    ] = None
-    compression: Annotated[CompressionName, _Meta(description="Of the payload of each entry.")] = "none"
-    batching_enabled: Annotated[bool, _Meta(description="Send several messages as one entry.")] = True
-    batching_type: Annotated[
-        BatchingType, _Meta(description="key_based: no batch holds messages of several keys, as Key_Shared needs it.")
-    ] = "default"
-    batching_max_messages: Annotated[int, _Meta(ge=1, description="Messages of one batch.")] = 1000
-    batching_max_bytes: Annotated[int, _Meta(ge=1, description="Bytes of one batch, before compression.")] = 128 * 1024
-    batching_max_publish_delay_s: Annotated[
-        float, _Meta(ge=0, le=_SPAN_S_MAX, description="How long a message waits for others of its batch.")
-    ] = 0.001
-    chunking_enabled: Annotated[
-        bool,
-        _Meta(
-            description="Send a message that is larger than the broker takes at once in parts. It needs "
-            "batching_enabled off."
-        ),
-    ] = False
-    chunk_max_message_size: Annotated[
-        int,
-        _Meta(ge=-1, le=_INT32_MAX, description="The size of such parts, bytes; 0 or less: what the broker takes."),
-    ] = -1
-    message_routing_mode: Annotated[RoutingMode, _Meta(description="The partition of a message without a key.")] = (
-        "round_robin"
-    )
-    hashing_scheme: Annotated[
-        HashingScheme,
-        _Meta(
-            description="How a key chooses its partition, as by default in the Java client (java), the Go client (go), "
-            "or the C++ and Python clients (boost); or as the Java, Go and C++ clients do on request (murmur3)."
-        ),
-    ] = HASHING_SCHEME_DEFAULT
-    send_timeout_s: Annotated[
-        float, _Meta(ge=0.001, le=_SPAN_S_MAX, description="How long a message may wait for its receipt.")
-    ] = 30.0
-    stop_after_failure: Annotated[
-        bool,
-        _Meta(
-            description="Send nothing after a message that has failed: what follows fails too, until there is a new "
-            "producer. For whoever sends again under the same sequence ids on a topic with deduplication: a later "
-            "message that is stored counts for all before it."
-        ),
-    ] = False
-    max_pending_messages: Annotated[
-        int, _Meta(ge=0, description="Messages that may wait for receipts; 0: bounded by max_pending_bytes alone.")
-    ] = 0
-    max_pending_bytes: Annotated[int, _Meta(ge=1, description="The same in bytes.")] = PENDING_BYTES_DEFAULT
-    block_if_queue_full: Annotated[
-        bool, _Meta(description="Wait while so much waits for receipts; false: QueueFullError.")
-    ] = False
-    auto_update_partitions_interval_s: Annotated[
-        float,
-        _Meta(
-            ge=0,
-            le=_SPAN_S_MAX,
-            description="How often added partitions are looked for; 0: they get no messages from this producer.",
-        ),
-    ] = 60.0
-    interceptors: Annotated[
-        Sequence[ProducerInterceptor], _Meta(description="They see every message, in this order.")
-    ] = ()
-    initial_subscription_name: Annotated[
-        str | None, _Meta(description="A subscription that is created together with the topic.")
-    ] = None
-    properties: Annotated[Mapping[str, str], _Meta(description="Shown in the statistics of the topic.")] = (
-        msgspec.field(default_factory=dict)
-    )
+    name: str | None = None
+    """None: the broker gives one."""
+    access_mode: AccessMode = "shared"
+    """Whether other producers may send to the topic."""
+    initial_sequence_id: Annotated[int, _Meta(ge=-1, le=SENT_NUMBER_MAX)] | None = None
+    """The last sequence id that counts as used; None: the last one that the broker knows."""
+    compression: CompressionName = "none"
+    """Of the payload of each entry."""
+    batching_enabled: bool = True
+    """Send several messages as one entry."""
+    batching_type: BatchingType = "default"
+    """key_based: no batch holds messages of several keys, as Key_Shared needs it."""
+    batching_max_messages: _Positive = 1000
+    """Messages of one batch."""
+    batching_max_bytes: _Positive = 128 * 1024
+    """Bytes of one batch, before compression."""
+    batching_max_publish_delay_s: _SecondsOrNone = 0.001
+    """How long a message waits for others of its batch."""
+    chunking_enabled: bool = False
+    """Send a message that is larger than the broker takes at once in parts. It needs batching_enabled off."""
+    chunk_max_message_size: _ChunkBytes = -1
+    """The size of such parts, bytes; 0 or less: what the broker takes."""
+    message_routing_mode: RoutingMode = "round_robin"
+    """The partition of a message without a key."""
+    hashing_scheme: HashingScheme = HASHING_SCHEME_DEFAULT
+    """How a key chooses its partition, as by default in the Java client (java), the Go client (go), or the C++ and
+    Python clients (boost); or as the Java, Go and C++ clients do on request (murmur3)."""
+    send_timeout_s: _Seconds = 30.0
+    """How long a message may wait for its receipt."""
+    stop_after_failure: bool = False
+    """Send nothing after a message that has failed: what follows fails too, until there is a new producer. For
+    whoever sends again under the same sequence ids on a topic with deduplication: a later message that is stored
+    counts for all before it."""
+    max_pending_messages: _Natural = 0
+    """Messages that may wait for receipts; 0: bounded by max_pending_bytes alone."""
+    max_pending_bytes: _Positive = PENDING_BYTES_DEFAULT
+    """The same in bytes."""
+    block_if_queue_full: bool = False
+    """Wait while so much waits for receipts; false: QueueFullError."""
+    auto_update_partitions_interval_s: _SecondsOrNone = 60.0
+    """How often added partitions are looked for; 0: they get no messages from this producer."""
+    interceptors: Sequence[ProducerInterceptor] = ()
+    """They see every message, in this order."""
+    initial_subscription_name: str | None = None
+    """A subscription that is created together with the topic."""
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Shown in the statistics of the topic."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -265,133 +228,74 @@ class ProducerOptions(TypedDict, total=False):
 class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     """How one consumer receives and acknowledges."""
 
-    type: Annotated[SubscriptionType, _Meta(description="How the subscription's consumers share its messages.")] = (
-        "exclusive"
-    )
-    key_shared_policy: Annotated[
-        KeySharedPolicy | None, _Meta(description="How keys are shared out; None: as the broker splits them.")
-    ] = None
-    initial_position: Annotated[InitialPosition, _Meta(description="Where a new subscription begins.")] = "latest"
-    consumer_name: Annotated[str | None, _Meta(description="None: the broker gives one.")] = None
-    priority_level: Annotated[
-        int, _Meta(ge=0, le=_INT32_MAX, description="Consumers of a lower level get messages first.")
-    ] = 0
-    receiver_queue_size: Annotated[
-        int,
-        _Meta(
-            ge=0,
-            le=_INT32_MAX,
-            description="Messages that are fetched before they are received; 0: none, for a topic without partitions.",
-        ),
-    ] = 1000
-    max_total_receiver_queue_size_across_partitions: Annotated[
-        int, _Meta(ge=1, description="The same for all topics and partitions together.")
-    ] = 50_000
-    auto_scaled_receiver_queue_size_enabled: Annotated[
-        bool,
-        _Meta(
-            description="Queues hold fewer messages where as many would exceed the client's memory_limit_bytes; the "
-            "first permits are then for messages of the largest size."
-        ),
-    ] = False
-    acknowledgment_group_time_s: Annotated[
-        float, _Meta(ge=0, le=_SPAN_S_MAX, description="How long acks are collected; 0: each is sent at once.")
-    ] = 0.1
-    max_acknowledgment_group_size: Annotated[int, _Meta(ge=1, description="Acks of one group.")] = 1000
-    batch_index_ack_enabled: Annotated[
-        bool, _Meta(description="Acknowledge the messages of a batch one by one, where the broker does so as well.")
-    ] = True
-    ack_receipt_enabled: Annotated[
-        bool, _Meta(description="Acknowledging returns when the broker has confirmed the group that holds the ack.")
-    ] = False
-    ack_timeout_s: Annotated[
-        float,
-        _Meta(
-            ge=0,
-            le=_SPAN_S_MAX,
-            description="A message that is not acknowledged for so long comes again, at least 1 s; 0: never.",
-        ),
-    ] = 0.0
-    ack_timeout_tick_s: Annotated[float, _Meta(description="How often that is looked at, at least 0.1 s.")] = 1.0
-    ack_timeout_redelivery_backoff: Annotated[
-        RedeliveryBackoff | None, _Meta(description="Adds to the ack timeout with each redelivery.")
-    ] = None
-    negative_ack_redelivery_delay_s: Annotated[
-        float,
-        _Meta(ge=0, le=_SPAN_S_MAX, description="After this a negatively acknowledged message comes again."),
-    ] = 60.0
-    negative_ack_redelivery_backoff: Annotated[
-        RedeliveryBackoff | None, _Meta(description="Takes the place of negative_ack_redelivery_delay_s.")
-    ] = None
-    negative_ack_precision_bits: Annotated[
-        int,
-        _Meta(
-            ge=0,
-            le=_PRECISION_BITS_MAX,
-            description="Negative acks come up to 2 to the power of this many milliseconds late, together.",
-        ),
-    ] = 8
-    retry_enabled: Annotated[bool, _Meta(description="Whether reconsume_later may be called.")] = False
-    dead_letter_policy: Annotated[
-        DeadLetterPolicy | None, _Meta(description="When a message is given up; None: never.")
-    ] = None
-    auto_update_partitions_interval_s: Annotated[
-        float,
-        _Meta(ge=0, le=_SPAN_S_MAX, description="How often added partitions are looked for; 0: never."),
-    ] = 60.0
-    max_pending_chunked_message: Annotated[
-        int,
-        _Meta(
-            ge=0,
-            description="Messages in chunks that may be incomplete at a time; one more makes the oldest give way; 0: "
-            "any number.",
-        ),
-    ] = 10
-    expire_time_of_incomplete_chunked_message_s: Annotated[
-        float,
-        _Meta(
-            ge=0,
-            le=_SPAN_S_MAX,
-            description="After this an incomplete one is given up; 0: never. On Shared and Key_Shared it is given back "
-            "first, for its rest may be at another consumer.",
-        ),
-    ] = 60.0
-    auto_ack_oldest_chunked_message_on_queue_full: Annotated[
-        bool, _Meta(description="One that gave way is acknowledged; false: it comes again.")
-    ] = False
-    large_values_in_files: Annotated[
-        bool,
-        _Meta(
-            description="A value of 32 MiB or more that came in chunks and is not compressed waits in a temporary "
-            "file, and Message.file reads it piece by piece."
-        ),
-    ] = False
-    read_compacted: Annotated[
-        bool,
-        _Meta(
-            description="Of a topic that is compacted only the latest message of each key, as far as it is; such a "
-            "subscription cannot be Shared. On a topic that is not compacted it changes nothing."
-        ),
-    ] = False
-    event_listener: Annotated[
-        ConsumerEventListener | None, _Meta(description="Hears what happens to the consumer.")
-    ] = None
-    interceptors: Annotated[
-        Sequence[ConsumerInterceptor], _Meta(description="They see every message, in this order.")
-    ] = ()
-    pattern_auto_discovery_period_s: Annotated[
-        float,
-        _Meta(ge=0, le=_SPAN_S_MAX, description="How often topics that match the pattern are looked for; 0: never."),
-    ] = 60.0
-    regex_subscription_mode: Annotated[
-        RegexSubscriptionMode, _Meta(description="The kind of topics that a pattern is for.")
-    ] = "persistent"
-    properties: Annotated[Mapping[str, str], _Meta(description="Shown in the statistics of the topic.")] = (
-        msgspec.field(default_factory=dict)
-    )
-    subscription_properties: Annotated[
-        Mapping[str, str], _Meta(description="Kept with a subscription that is new.")
-    ] = msgspec.field(default_factory=dict)
+    type: SubscriptionType = "exclusive"
+    """How the subscription's consumers share its messages."""
+    key_shared_policy: KeySharedPolicy | None = None
+    """How keys are shared out; None: as the broker splits them."""
+    initial_position: InitialPosition = "latest"
+    """Where a new subscription begins."""
+    consumer_name: str | None = None
+    """None: the broker gives one."""
+    priority_level: _Natural32 = 0
+    """Consumers of a lower level get messages first."""
+    receiver_queue_size: _Natural32 = 1000
+    """Messages that are fetched before they are received; 0: none, for a topic without partitions."""
+    max_total_receiver_queue_size_across_partitions: _Positive = 50_000
+    """The same for all topics and partitions together."""
+    auto_scaled_receiver_queue_size_enabled: bool = False
+    """Queues hold fewer messages where as many would exceed the client's memory_limit_bytes; the first permits are
+    then for messages of the largest size."""
+    acknowledgment_group_time_s: _SecondsOrNone = 0.1
+    """How long acks are collected; 0: each is sent at once."""
+    max_acknowledgment_group_size: _Positive = 1000
+    """Acks of one group."""
+    batch_index_ack_enabled: bool = True
+    """Acknowledge the messages of a batch one by one, where the broker does so as well."""
+    ack_receipt_enabled: bool = False
+    """Acknowledging returns when the broker has confirmed the group that holds the ack."""
+    ack_timeout_s: _SecondsOrNone = 0.0
+    """A message that is not acknowledged for so long comes again, at least 1 s; 0: never."""
+    ack_timeout_tick_s: float = 1.0
+    """How often that is looked at, at least 0.1 s."""
+    ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None
+    """Adds to the ack timeout with each redelivery."""
+    negative_ack_redelivery_delay_s: _SecondsOrNone = 60.0
+    """After this a negatively acknowledged message comes again."""
+    negative_ack_redelivery_backoff: RedeliveryBackoff | None = None
+    """Takes the place of negative_ack_redelivery_delay_s."""
+    negative_ack_precision_bits: Annotated[int, _Meta(ge=0, le=_PRECISION_BITS_MAX)] = 8
+    """Negative acks come up to 2 to the power of this many milliseconds late, together."""
+    retry_enabled: bool = False
+    """Whether reconsume_later may be called."""
+    dead_letter_policy: DeadLetterPolicy | None = None
+    """When a message is given up; None: never."""
+    auto_update_partitions_interval_s: _SecondsOrNone = 60.0
+    """How often added partitions are looked for; 0: never."""
+    max_pending_chunked_message: _Natural = 10
+    """Messages in chunks that may be incomplete at a time; one more makes the oldest give way; 0: any number."""
+    expire_time_of_incomplete_chunked_message_s: _SecondsOrNone = 60.0
+    """After this an incomplete one is given up; 0: never. On Shared and Key_Shared it is given back first, for its
+    rest may be at another consumer."""
+    auto_ack_oldest_chunked_message_on_queue_full: bool = False
+    """One that gave way is acknowledged; false: it comes again."""
+    large_values_in_files: bool = False
+    """A value of 32 MiB or more that came in chunks and is not compressed waits in a temporary file, and
+    Message.file reads it piece by piece."""
+    read_compacted: bool = False
+    """Of a topic that is compacted only the latest message of each key, as far as it is; such a subscription cannot
+    be Shared. On a topic that is not compacted it changes nothing."""
+    event_listener: ConsumerEventListener | None = None
+    """Hears what happens to the consumer."""
+    interceptors: Sequence[ConsumerInterceptor] = ()
+    """They see every message, in this order."""
+    pattern_auto_discovery_period_s: _SecondsOrNone = 60.0
+    """How often topics that match the pattern are looked for; 0: never."""
+    regex_subscription_mode: RegexSubscriptionMode = "persistent"
+    """The kind of topics that a pattern is for."""
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Shown in the statistics of the topic."""
+    subscription_properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Kept with a subscription that is new."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -463,32 +367,19 @@ class ConsumerOptions(TypedDict, total=False):
 class ReaderConfig(CheckedSettings, frozen=True, kw_only=True):
     """How a reader begins and reads."""
 
-    inclusive: Annotated[bool, _Meta(description="Begin at the start message, not after it.")] = False
-    rollback_s: Annotated[
-        int,
-        _Meta(
-            ge=0,
-            le=_INT32_MAX,
-            description="Begin with what was published in the last so many seconds, by the broker's clock; 0: at the "
-            "start message.",
-        ),
-    ] = 0
-    receiver_queue_size: Annotated[
-        int, _Meta(ge=0, le=_INT32_MAX, description="Messages that are fetched before they are read.")
-    ] = 1000
-    auto_scaled_receiver_queue_size_enabled: Annotated[
-        bool, _Meta(description="Fewer where as many would exceed the client's memory_limit_bytes, as for a consumer.")
-    ] = False
-    read_compacted: Annotated[
-        bool, _Meta(description="Of what is compacted only the latest message of each key; else it changes nothing.")
-    ] = False
-    large_values_in_files: Annotated[
-        bool,
-        _Meta(
-            description="A value of 32 MiB or more that came in chunks and is not compressed waits in a temporary "
-            "file, and Message.file reads it piece by piece."
-        ),
-    ] = False
+    inclusive: bool = False
+    """Begin at the start message, not after it."""
+    rollback_s: _Natural32 = 0
+    """Begin with what was published in the last so many seconds, by the broker's clock; 0: at the start message."""
+    receiver_queue_size: _Natural32 = 1000
+    """Messages that are fetched before they are read."""
+    auto_scaled_receiver_queue_size_enabled: bool = False
+    """Fewer where as many would exceed the client's memory_limit_bytes, as for a consumer."""
+    read_compacted: bool = False
+    """Of what is compacted only the latest message of each key; else it changes nothing."""
+    large_values_in_files: bool = False
+    """A value of 32 MiB or more that came in chunks and is not compressed waits in a temporary file, and
+    Message.file reads it piece by piece."""
 
 
 class ReaderOptions(TypedDict, total=False):
@@ -505,13 +396,12 @@ class ReaderOptions(TypedDict, total=False):
 class EntryReaderConfig(CheckedSettings, frozen=True, kw_only=True):
     """How the entries of a range are read."""
 
-    buffer_bytes_max: Annotated[int, _Meta(description="Entries that may wait to be taken, bytes.")] = 32 * 1024 * 1024
-    messages_expected: Annotated[
-        int, _Meta(description="Messages of the range, so that the broker sends hardly more; 0: unknown.")
-    ] = 0
-    timeout_s: Annotated[
-        float | None, _Meta(description="How long to go without progress; None: as long as the operation timeout.")
-    ] = None
+    buffer_bytes_max: int = 32 * 1024 * 1024
+    """Entries that may wait to be taken, bytes."""
+    messages_expected: int = 0
+    """Messages of the range, so that the broker sends hardly more; 0: unknown."""
+    timeout_s: float | None = None
+    """How long to go without progress; None: as long as the operation timeout."""
 
 
 class EntryReaderOptions(TypedDict, total=False):
@@ -525,26 +415,18 @@ class EntryReaderOptions(TypedDict, total=False):
 class EntryConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     """How entries of a subscription are taken that others may share."""
 
-    type: Annotated[
-        Literal["shared", "key_shared"], _Meta(description="How the subscription's consumers share its messages.")
-    ] = "shared"
-    initial_position: Annotated[InitialPosition, _Meta(description="Where a new subscription begins.")] = "latest"
-    consumer_name: Annotated[str | None, _Meta(description="Shown in the statistics; None: the broker makes one.")] = (
-        None
-    )
-    priority_level: Annotated[
-        int, _Meta(ge=0, le=_INT32_MAX, description="Consumers of a lower level are served first.")
-    ] = 0
-    queue_size: Annotated[
-        int,
-        _Meta(ge=0, le=_INT32_MAX, description="Messages that the broker may give before they are released; 0: none."),
-    ] = 0
-    makes_partition: Annotated[
-        bool,
-        _Meta(
-            description="A partition that its topic names and that is not there is made, as consumers do. Not later."
-        ),
-    ] = False
+    type: Literal["shared", "key_shared"] = "shared"
+    """How the subscription's consumers share its messages."""
+    initial_position: InitialPosition = "latest"
+    """Where a new subscription begins."""
+    consumer_name: str | None = None
+    """Shown in the statistics; None: the broker makes one."""
+    priority_level: _Natural32 = 0
+    """Consumers of a lower level are served first."""
+    queue_size: _Natural32 = 0
+    """Messages that the broker may give before they are released; 0: none."""
+    makes_partition: bool = False
+    """A partition that its topic names and that is not there is made, as consumers do. Not later."""
 
 
 class EntryConsumerOptions(TypedDict, total=False):
@@ -561,42 +443,30 @@ class EntryConsumerOptions(TypedDict, total=False):
 class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
     """How a columnar writer sends."""
 
-    compression: Annotated[CompressionName, _Meta(description="Of the payload of each entry.")] = "none"
-    hashing_scheme: Annotated[HashingScheme, _Meta(description="How a key chooses its partition.")] = (
-        HASHING_SCHEME_DEFAULT
-    )
-    message_routing_mode: Annotated[RoutingMode, _Meta(description="The partitions of rows without a key.")] = (
-        "round_robin"
-    )
-    batching_type: Annotated[
-        BatchingType, _Meta(description="key_based: no entry holds rows of several keys, as Key_Shared needs it.")
-    ] = "default"
-    batching_max_messages: Annotated[
-        int, _Meta(ge=1, description="Messages of one entry: more than a producer's, as no single row is waited for.")
-    ] = 4096
-    batching_max_bytes: Annotated[int, _Meta(ge=1, description="Bytes of one entry, before compression.")] = 512 * 1024
-    chunking_enabled: Annotated[
-        bool, _Meta(description="Send a row that is larger than the broker takes at once in parts.")
-    ] = False
-    chunk_max_message_size: Annotated[
-        int,
-        _Meta(ge=-1, le=_INT32_MAX, description="The size of such parts, bytes; 0 or less: what the broker takes."),
-    ] = -1
-    window_bytes_max: Annotated[
-        int,
-        _Meta(
-            description="In flight over all partitions: several round trips of what a local disk takes, little enough "
-            "for many writers."
-        ),
-    ] = 32 * 1024 * 1024
-    send_timeout_s: Annotated[
-        Annotated[float, _Meta(ge=0.001, le=_SPAN_S_MAX)] | None,
-        _Meta(description="How long an entry may wait for its receipt; None: as long as the operation timeout."),
-    ] = None
-    lazy_start_partitioned_producers: Annotated[
-        bool, _Meta(description="Register at the broker of a partition when the first row goes there, not at once.")
-    ] = False
-    name: Annotated[str | None, _Meta(description="The producer's name; None: the broker gives one.")] = None
+    compression: CompressionName = "none"
+    """Of the payload of each entry."""
+    hashing_scheme: HashingScheme = HASHING_SCHEME_DEFAULT
+    """How a key chooses its partition."""
+    message_routing_mode: RoutingMode = "round_robin"
+    """The partitions of rows without a key."""
+    batching_type: BatchingType = "default"
+    """key_based: no entry holds rows of several keys, as Key_Shared needs it."""
+    batching_max_messages: _Positive = 4096
+    """Messages of one entry: more than a producer's, as no single row is waited for."""
+    batching_max_bytes: _Positive = 512 * 1024
+    """Bytes of one entry, before compression."""
+    chunking_enabled: bool = False
+    """Send a row that is larger than the broker takes at once in parts."""
+    chunk_max_message_size: _ChunkBytes = -1
+    """The size of such parts, bytes; 0 or less: what the broker takes."""
+    window_bytes_max: int = 32 * 1024 * 1024
+    """In flight over all partitions: several round trips of what a local disk takes, little enough for many writers."""
+    send_timeout_s: _Seconds | None = None
+    """How long an entry may wait for its receipt; None: as long as the operation timeout."""
+    lazy_start_partitioned_producers: bool = False
+    """Register at the broker of a partition when the first row goes there, not at once."""
+    name: str | None = None
+    """The producer's name; None: the broker gives one."""
 
 
 class WriterOptions(TypedDict, total=False):
@@ -619,26 +489,16 @@ class WriterOptions(TypedDict, total=False):
 class CursorConfig(CheckedSettings, frozen=True, kw_only=True):
     """What a durable cursor must find. Else it ends with a TopicNotFoundError or SubscriptionNotFoundError."""
 
-    must_exist: Annotated[bool, _Meta(description="A subscription that is not there is an error, and is not made.")] = (
-        False
-    )
-    needed_from: Annotated[
-        Position | None, _Meta(description="Nothing at or after this entry may be lost; None: anything may.")
-    ] = None
-    is_new_name: Annotated[
-        bool,
-        _Meta(description="Nobody has ever asked for a subscription of that name, so nothing is left of a question."),
-    ] = False
-    subscription_properties: Annotated[
-        Mapping[str, str],
-        _Meta(description="Kept with a subscription that is new. Apache Pulsar adds them to one without any."),
-    ] = msgspec.field(default_factory=dict)
-    makes_partition: Annotated[
-        bool,
-        _Meta(
-            description="A partition that its topic names and that is not there is made, as consumers do. Not later."
-        ),
-    ] = False
+    must_exist: bool = False
+    """A subscription that is not there is an error, and is not made."""
+    needed_from: Position | None = None
+    """Nothing at or after this entry may be lost; None: anything may."""
+    is_new_name: bool = False
+    """Nobody has ever asked for a subscription of that name, so nothing is left of a question."""
+    subscription_properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Kept with a subscription that is new. Apache Pulsar adds them to one without any."""
+    makes_partition: bool = False
+    """A partition that its topic names and that is not there is made, as consumers do. Not later."""
 
 
 class CursorOptions(TypedDict, total=False):
