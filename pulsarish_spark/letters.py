@@ -29,7 +29,7 @@ from broker_core.client.dead_letters.letter_copies import (
     REAL_TOPIC,
     RECONSUMETIMES,
 )
-from broker_core.client.settings.dead_letter_policy import MAX_REDELIVER_COUNT_DEFAULT, letter_topics
+from broker_core.client.settings.policies import MAX_REDELIVER_COUNT_DEFAULT, letter_topics
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import DELIVER_AFTER_MS_MAX, Side, names_broker, option_texts, write_options
 

@@ -250,7 +250,7 @@ class _SubscriptionChoices(NamedTuple):
 
 
 def _slots(text: str) -> tuple[int, int]:
-    from broker_core.client.settings.key_shared_policy import SLOT_MAX
+    from broker_core.client.settings.policies import SLOT_MAX
 
     first, found, last = text.partition("-")
     if not (found and first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):

@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from broker_core.client.settings.config import ProducerConfig as ProducerConfig
     from broker_core.client.settings.config import ReaderConfig as ReaderConfig
     from broker_core.client.settings.config import WriterConfig as WriterConfig
-    from broker_core.client.settings.dead_letter_policy import DeadLetterPolicy as DeadLetterPolicy
-    from broker_core.client.settings.key_shared_policy import KeySharedPolicy as KeySharedPolicy
-    from broker_core.client.settings.redelivery_backoff import RedeliveryBackoff as RedeliveryBackoff
+    from broker_core.client.settings.policies import DeadLetterPolicy as DeadLetterPolicy
+    from broker_core.client.settings.policies import KeySharedPolicy as KeySharedPolicy
+    from broker_core.client.settings.policies import RedeliveryBackoff as RedeliveryBackoff
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
@@ -108,9 +108,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "ReaderConfig",
             "WriterConfig",
         ],
-        "settings.dead_letter_policy": ["DeadLetterPolicy"],
-        "settings.key_shared_policy": ["KeySharedPolicy"],
-        "settings.redelivery_backoff": ["RedeliveryBackoff"],
+        "settings.policies": ["DeadLetterPolicy", "KeySharedPolicy", "RedeliveryBackoff"],
     },
 )
 __all__ += ["MESSAGE_ID_EARLIEST", "MESSAGE_ID_LATEST", "MessageId", "Secret"]

@@ -71,7 +71,7 @@ class _Sending(Protocol):
 class AsyncClient:
     """A client of the cluster at ``service_url``. Make it while an event loop runs, and use it on that loop only.
 
-    It has 37 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
+    It has 36 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
     applications; the work is done behind it.
     """
 

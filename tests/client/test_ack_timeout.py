@@ -13,7 +13,7 @@ from broker_core.base.positions import MessageId, Position
 from broker_core.client import ConsumerConfig
 from broker_core.client.acks.ack_timeout import AckTimeoutTracker
 from broker_core.client.consuming.redelivery import Redelivery
-from broker_core.client.settings.redelivery_backoff import RedeliveryBackoff
+from broker_core.client.settings.policies import RedeliveryBackoff
 from broker_core.testing.virtual_timers import VirtualTimers
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, Position
 from broker_core.client import AsyncClient, Client, Consumer, Producer
-from broker_core.client.acks.ack_around import DeliveredEntries
+from broker_core.client.consuming.partition_acks import DeliveredEntries
 from broker_core.wire.commands import close_consumer, read_position
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb

@@ -17,7 +17,7 @@ class Stream:
     """Chunks named as in the rules (A0 is chunk 0 of message A), each at the next entry of a log."""
 
     def __init__(self, sizes: dict[str, int], **options: object) -> None:
-        settings = {"max_pending": 10, "expire_s": EXPIRE_S, "auto_ack_oldest": False, "patience_s": EXPIRE_S}
+        settings = {"max_pending": 10, "expire_s": EXPIRE_S, "auto_ack_oldest": False, "orphan_expire_s": EXPIRE_S}
         chosen = settings | options
         self.assembly = ChunkAssembly(**chosen)  # type: ignore[arg-type]
         self.sizes = sizes
@@ -128,13 +128,13 @@ def test_what_stays_incomplete_expires() -> None:
 
 def test_without_expiry_nothing_is_given_up() -> None:
     """5.3.7: an expiry of 0 keeps incomplete messages, and orphans are never too old."""
-    stream = Stream({"A": 3}, expire_s=0.0, patience_s=0.0)
+    stream = Stream({"A": 3}, expire_s=0.0, orphan_expire_s=0.0)
     stream.put("A0")
     stream.now_s = 1e9
     assert stream.assembly.expire(stream.now_s) == []
     assert stream.put("A1") == Outcome()
     assert stream.put("A1", mark="'").acks == stream.positions("A1'")
-    fresh = Stream({"A": 3}, expire_s=0.0, patience_s=0.0)
+    fresh = Stream({"A": 3}, expire_s=0.0, orphan_expire_s=0.0)
     fresh.now_s = 1e9
     assert fresh.put("A2").orphans == fresh.positions("A2")
 
@@ -142,7 +142,7 @@ def test_without_expiry_nothing_is_given_up() -> None:
 def test_sizes_that_do_not_add_up_are_not_delivered() -> None:
     """5.3.5 (I5.3): a message of other than its stated size is refused, at the latest with its last chunk."""
     for parts in ((b"aa", b"b"), (b"aa", b"bbb"), (b"aaaaa", b"")):
-        assembly = ChunkAssembly(max_pending=10, expire_s=EXPIRE_S, auto_ack_oldest=False, patience_s=EXPIRE_S)
+        assembly = ChunkAssembly(max_pending=10, expire_s=EXPIRE_S, auto_ack_oldest=False, orphan_expire_s=EXPIRE_S)
         outcomes = [
             assembly.receive(ChunkInfo("A", number, 2, 4, WHEN_MS), Position(1, number), part, 0.0, WHEN_MS)
             for number, part in enumerate(parts)
@@ -156,7 +156,7 @@ def test_sizes_that_do_not_add_up_are_not_delivered() -> None:
 
 def test_the_memory_of_what_made_room_is_bounded() -> None:
     """I5.3: however many messages had to make room, a fixed number of them is remembered."""
-    assembly = ChunkAssembly(max_pending=1, expire_s=EXPIRE_S, auto_ack_oldest=False, patience_s=EXPIRE_S)
+    assembly = ChunkAssembly(max_pending=1, expire_s=EXPIRE_S, auto_ack_oldest=False, orphan_expire_s=EXPIRE_S)
     for number in range(DROPPED_MAX + 5):
         assembly.receive(ChunkInfo(f"u{number}", 0, 2, 4, WHEN_MS), Position(1, number), b"ab", 0.0, WHEN_MS)
     forgotten = assembly.receive(ChunkInfo("u0", 1, 2, 4, WHEN_MS), Position(2, 0), b"ab", 0.0, WHEN_MS)

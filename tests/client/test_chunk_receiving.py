@@ -10,9 +10,8 @@ import pytest
 from broker_core.base.names import TopicName
 from broker_core.base.positions import ChunkMessageId, Position
 from broker_core.client.chunks import chunk_receiving
-from broker_core.client.chunks.chunk_assembly import ChunkInfo
+from broker_core.client.chunks.chunk_assembly import ChunkInfo, ReceivedChunk
 from broker_core.client.chunks.chunk_receiving import ChunkReceiving
-from broker_core.client.chunks.received import ReceivedChunk
 from broker_core.client.messages.message import Message
 from broker_core.client.messages.permits import Permits
 from broker_core.client.settings.config import ConsumerConfig

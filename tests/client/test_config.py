@@ -31,7 +31,7 @@ from broker_core.client.settings.config import (
     WriterConfig,
     WriterOptions,
 )
-from broker_core.client.settings.dead_letter_policy import DeadLetterPolicy
+from broker_core.client.settings.policies import DeadLetterPolicy
 from tests.source_trees import parsed
 
 SETTINGS: Final = Path(__file__).resolve().parents[2] / "broker_core" / "client" / "settings" / "config.py"

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.acks.nacks import NackTracker
-from broker_core.client.settings.redelivery_backoff import RedeliveryBackoff
+from broker_core.client.acks.due_positions import NackTracker
+from broker_core.client.settings.policies import RedeliveryBackoff
 from broker_core.testing.virtual_timers import VirtualTimers
 
 

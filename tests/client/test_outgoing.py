@@ -13,8 +13,7 @@ from broker_core.base.errors import UsageError
 from broker_core.base.positions import MessageId
 from broker_core.client import AsyncClient, Client, ProducerInterceptor
 from broker_core.client.messages.outgoing import OutgoingMessage, outgoing
-from broker_core.client.producing.batching import BatchBuilder, EntryEncoder
-from broker_core.client.producing.key_batching import KeyBatchBuilder
+from broker_core.client.producing.batching import BatchBuilder, EntryEncoder, KeyBatchBuilder
 from broker_core.client.settings.config import BatchingType, ClientConfig
 from broker_core.testing.running_broker import RunningBroker
 from tests.client.conftest import Service

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.client.messages.outgoing import outgoing
-from broker_core.client.producing.routing import Router
+from broker_core.client.producing.producer import Router
 from broker_core.client.settings.config import ProducerConfig
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.batch import route_rows

@@ -13,7 +13,7 @@ import pytest
 from broker_core.base.errors import AlreadyClosedError, PulsarishError, UsageError
 from broker_core.client import Client, FileValue
 from broker_core.client.chunks import chunk_receiving
-from broker_core.client.chunks.parts import PartsInFile
+from broker_core.client.chunks.chunk_assembly import PartsInFile
 from broker_core.client.messages.file_value import in_memory
 from broker_core.testing.running_broker import RunningBroker
 from tests.client.helpers import WAIT_S

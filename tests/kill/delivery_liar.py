@@ -16,8 +16,7 @@ from broker_core.client import Message
 from broker_core.client.chunks import chunk_split
 from broker_core.client.dead_letters.dead_letters import DeadLetters
 from broker_core.client.dead_letters.letter_copies import RECONSUMETIMES, dead_letter
-from broker_core.client.dead_letters.letter_producers import LetterProducers
-from broker_core.client.dead_letters.letter_routing import Letter, LetterRouting
+from broker_core.client.dead_letters.letter_routing import Letter, LetterProducers, LetterRouting
 from broker_core.client.messages.outgoing import MessageFields
 
 _EARLY_MS = 60_000

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from broker_core.base.hashing import HashingScheme
 from broker_core.client.messages.outgoing import outgoing
-from broker_core.client.producing.routing import Router
+from broker_core.client.producing.producer import Router
 from broker_core.client.settings.config import ProducerConfig
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire import batch

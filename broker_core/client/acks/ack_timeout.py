@@ -17,7 +17,7 @@ from typing import NamedTuple
 from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.positions import Position
 from broker_core.client.acks.due_positions import DuePositions
-from broker_core.client.settings.redelivery_backoff import RedeliveryBackoff
+from broker_core.client.settings.policies import RedeliveryBackoff
 
 
 class Taken(NamedTuple):

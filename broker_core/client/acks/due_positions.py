@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entries that wait for a point in time, each with its own. Pure: time and timers are injected.
 
-Due times are rounded up to whole grains, so that entries of nearly the same time are handed out together. Owns one
-timer. Invariants: an entry is handed out once for each ``add``, in [due, due + grain], never early; the latest due
-time of an entry counts; an entry whose messages were all discarded is not handed out. Source: semantics 4.3.4 to 4.3.6.
+``NackTracker`` waits for the delay of negative acknowledgements. Due times are rounded up to whole grains, so that
+entries of nearly the same time are handed out together. Owns one timer. Invariants: an entry is handed out once for
+each ``add``, in [due, due + grain], never early; the latest due time of an entry counts; an entry whose messages were
+all discarded is not handed out. Source: semantics 4.3.4 to 4.3.6.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Callable
 from typing import Final
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
-from broker_core.base.positions import Position
+from broker_core.base.positions import MessageId, Position
+from broker_core.client.settings.policies import RedeliveryBackoff
 
 WHOLE_ENTRY: Final = -1
 """Stands for all messages of an entry, as a batch index and as a set of them."""
@@ -113,3 +115,39 @@ class DuePositions:
         self._arm()
         if due:
             self._on_due(due)
+
+
+class NackTracker(DuePositions):
+    """Negative acknowledgements that wait; ``redeliver`` is called with the positions whose delay is over.
+
+    Invariants: an entry is asked for once per nack and never before its delay (the latest nack counts); an ack of a
+    nacked message takes the nack back. Source: PIP-393 for the precision, which here makes a nack later, never earlier.
+    ``delay``: seconds, the same for all, or by redelivery count. ``precision_bits``: due times are rounded up to
+    multiples of 2 to the power of this many milliseconds, so that nacks of about the same time make one request.
+    """
+
+    def __init__(
+        self,
+        delay: float | RedeliveryBackoff,
+        precision_bits: int,
+        clock: Clock,
+        timers: Timers,
+        redeliver: Callable[[list[Position]], None],
+    ) -> None:
+        super().__init__(1 << precision_bits, clock, timers, redeliver)
+        self._delay = delay
+
+    def nack(self, message_id: MessageId, redelivery_count: int = 0) -> None:
+        """Ask for the entry of a message again when its delay is over."""
+        delay = self._delay
+        delay_s = delay.delay_s(redelivery_count) if isinstance(delay, RedeliveryBackoff) else delay
+        self.add(message_id.position, delay_s, message_id.batch_index)
+
+    def discard_through(self, message_id: MessageId) -> None:
+        """A message and all before it were acknowledged."""
+        position = message_id.position
+        self.discard_before(position)
+        if message_id.batch_index < 0:
+            self.discard(position)
+        for index in range(message_id.batch_index + 1):
+            self.discard(position, index)

@@ -22,9 +22,8 @@ from broker_core.base.positions import MessageId
 from broker_core.client.blocking.loop_thread import Latch, LoopThread
 from broker_core.client.client_stats import ConsumerStats
 from broker_core.client.connecting.send_window import SendWindow
-from broker_core.client.consuming.addressing import Acknowledgeable, redelivery_count_of
 from broker_core.client.consuming.batch_receive import BYTES_DEFAULT, MESSAGES_DEFAULT, TIMEOUT_S_DEFAULT
-from broker_core.client.consuming.consumer import AsyncConsumer
+from broker_core.client.consuming.consumer import Acknowledgeable, AsyncConsumer, redelivery_count_of
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
 from broker_core.client.messages.file_value import FileValue

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Putting the chunks of large messages together again. Pure: time is given, acks and permits are the owner's.
+"""Putting the chunks of large messages together again. Pure, but for ``PartsInFile``: time is given, acks and permits
+are the owner's.
 
 One object serves one consumer of one topic or partition. It keeps a context for each message of which a part has
 arrived, oldest first, at most ``max_pending`` of them, and says of every chunk what becomes of it (``Outcome``). It
@@ -11,20 +12,30 @@ Source: PIP-37; Pulsar docs, "Messages - Chunking"; semantics 5.3.
 
 from __future__ import annotations
 
+import logging
+import os
+import tempfile
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
 
-from broker_core.base.positions import Position
-from broker_core.client.chunks.parts import Parts, PartsInMemory
+from broker_core.base.errors import PulsarishError, RemoteProtocolError
+from broker_core.base.positions import ChunkMessageId, MessageId, Position
+from broker_core.client.chunks.chunk_split import CHUNKED_BYTES_MAX
 from broker_core.client.messages.file_value import FileValue
-from broker_core.wire.compression import NONE
-from broker_core.wire.entry import BytesLike
+from broker_core.client.messages.message import Message, Source
+from broker_core.wire.compression import NONE, decompress
+from broker_core.wire.entry import BrokerEntry, BytesLike
+from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
+
+logger = logging.getLogger(__name__)
 
 
 class ChunkInfo(NamedTuple):
-    """What the metadata of a chunk says: which of how many, of which message, and how large that is in all."""
+    """Metadata of a chunk: which of how many, of which message, and how large that is in all."""
 
     uuid: str
     chunk_id: int
@@ -55,7 +66,7 @@ class Joined(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one chunk led to. ``mismatch``: how the sizes of a complete message contradict each other, if they do."""
+    """The consequence of one chunk. ``mismatch``: how the sizes of a complete message contradict each other, if so."""
 
     joined: Joined | None = None
     acks: tuple[Position, ...] = ()
@@ -63,14 +74,80 @@ class Outcome(NamedTuple):
     awaits: tuple[Position, ...] = ()
     """Delivered again, these may still become a message: they had to make room for others."""
     orphans: tuple[Position, ...] = ()
-    """What they continue is not here. Unless it comes again before they expire, acknowledge them then."""
+    """Chunks whose earlier ones are not here. Unless those come again before these expire, acknowledge these then."""
     mismatch: str = ""
 
 
 NOTHING: Final = Outcome()
 
 DROPPED_MAX: Final = 1000
-"""So many messages that had to make room are remembered, to know the rest of their chunks from orphans."""
+"""Messages that had to make room and are remembered, to know the rest of their chunks from orphans."""
+
+_ROOMY: Final = Path("/var/tmp")  # noqa: S108 - only files without a name are made there
+
+
+class PartsInMemory:
+    """Parts as they came."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: list[BytesLike] = []
+
+    def append(self, part: BytesLike) -> None:
+        self._parts.append(part)
+
+    def joined(self) -> bytes:
+        return b"".join(self._parts)
+
+
+class PartsInFile:
+    """Parts in a temporary file, except those after the first that found no room: no part is lost for that.
+
+    The file has no name and is gone with the last that uses it. It is in ``TMPDIR``, or else in ``/var/tmp``, which is
+    made for large files where ``/tmp`` may be memory.
+    """
+
+    def __init__(self) -> None:
+        self._file = -1
+        self._closing: weakref.finalize[..., PartsInFile] | None = None
+        self._size_bytes = 0
+        self._rest: list[BytesLike] = []
+
+    def append(self, part: BytesLike) -> None:
+        if self._rest:
+            self._rest.append(part)
+            return
+        try:
+            if self._closing is None:
+                self._file = _unnamed_file()
+                self._closing = weakref.finalize(self, os.close, self._file)
+            left = memoryview(part)
+            while left:
+                left = left[os.pwrite(self._file, left, self._size_bytes + len(part) - len(left)) :]
+            self._size_bytes += len(part)
+        except OSError as error:
+            logger.warning(
+                "consumer value in memory reason=%r advice=%r", error.strerror, "set TMPDIR to where room is"
+            )
+            self._rest.append(part)
+
+    def joined(self) -> bytes | FileValue:
+        if self._closing is None:
+            return b"".join(self._rest)
+        self._closing.detach()
+        value = FileValue(self._file)
+        return b"".join((value.part(0, self._size_bytes), *self._rest)) if self._rest else value
+
+
+Parts: TypeAlias = PartsInMemory | PartsInFile
+"""The parts of one value, in order; ``joined``, called once at the end, is the value."""
+
+
+def _unnamed_file() -> int:
+    directory = _ROOMY if "TMPDIR" not in os.environ and os.access(_ROOMY, os.W_OK) else None
+    with tempfile.TemporaryFile(dir=directory) as file:
+        return os.dup(file.fileno())
 
 
 class _Context:
@@ -96,19 +173,19 @@ class ChunkAssembly:
         max_pending: int,
         expire_s: float,
         auto_ack_oldest: bool,
-        patience_s: float,
+        orphan_expire_s: float,
         new_parts: Callable[[ChunkInfo], Parts] = lambda info: PartsInMemory(),
     ) -> None:
         """``max_pending`` 0: any number of messages; ``expire_s`` 0: incomplete ones are kept for ever.
 
-        ``patience_s``: a chunk that continues nothing is of use until so long after it was published; 0: for ever.
+        ``orphan_expire_s``: a chunk that continues nothing is of use until so long after it was published; 0: for ever.
         ``new_parts``: where the parts of a message are kept.
         """
         self.buffered_bytes = 0
         """Sum of the parts that are kept."""
         self._max_pending = max_pending
         self._expire_s = expire_s
-        self._patience_ms = patience_s * 1000
+        self._orphan_expire_ms = orphan_expire_s * 1000
         self._new_parts = new_parts
         self._auto_ack_oldest = auto_ack_oldest
         self._contexts: OrderedDict[str, _Context] = OrderedDict()
@@ -218,7 +295,7 @@ class ChunkAssembly:
         lost = (*self._forget(info.uuid), position)
         if info.uuid in self._dropped:
             return Outcome(awaits=lost)  # However old it is: its beginning comes again.
-        if self._patience_ms and now_ms > info.publish_time_ms + self._patience_ms:
+        if self._orphan_expire_ms and now_ms > info.publish_time_ms + self._orphan_expire_ms:
             return Outcome(acks=lost)
         return Outcome(orphans=lost)
 
@@ -237,3 +314,51 @@ class ChunkAssembly:
 
 def _too_much(info: ChunkInfo, size_bytes: int) -> str:
     return f"its first {info.chunk_id + 1} chunks hold {size_bytes} bytes, but it states {info.total_bytes} in all"
+
+
+class ReceivedChunk(NamedTuple):
+    """A part of a large message, as it was delivered."""
+
+    info: ChunkInfo
+    part: memoryview
+    head: MessageHead
+    metadata: pb.MessageMetadata
+    broker: BrokerEntry
+
+    @property
+    def position(self) -> Position:
+        return Position(self.head.ledger, self.head.entry)
+
+
+def chunked_message(source: Source, last: ReceivedChunk, joined: Joined) -> Message:
+    """The message of which all chunks are here; it counts as delivered with its last chunk.
+
+    Raises RemoteProtocolError if its payload is damaged; the text names the entry.
+    """
+    head, metadata = last.head, last.metadata
+    first = joined.positions[0]
+    value = joined.payload
+    try:
+        if not isinstance(value, FileValue):
+            value = bytes(decompress(metadata.compression, value, metadata.uncompressed_size, CHUNKED_BYTES_MAX))
+    except RemoteProtocolError as failure:
+        raise naming_entry(last.position, failure) from failure
+    return Message(
+        source,
+        ChunkMessageId.of(
+            MessageId(first.ledger, first.entry, head.partition),
+            MessageId(head.ledger, head.entry, head.partition),
+            joined.positions,
+        ),
+        value,
+        metadata,
+        None,
+        head.redelivery_count,
+        last.broker.index,
+        last.broker.broker_timestamp,
+    )
+
+
+def naming_entry(position: Position, failure: PulsarishError) -> PulsarishError:
+    """``failure``, naming the entry that it is about."""
+    return type(failure)(f"entry {position}: {failure.message}", hint=failure.hint)

@@ -22,9 +22,15 @@ from typing import Final, Protocol
 from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.chunks.chunk_assembly import ChunkAssembly, ChunkInfo
-from broker_core.client.chunks.parts import Parts, PartsInFile, PartsInMemory
-from broker_core.client.chunks.received import ReceivedChunk, chunked_message
+from broker_core.client.chunks.chunk_assembly import (
+    ChunkAssembly,
+    ChunkInfo,
+    Parts,
+    PartsInFile,
+    PartsInMemory,
+    ReceivedChunk,
+    chunked_message,
+)
 from broker_core.client.messages.message import Message, Source
 from broker_core.client.settings.config import ConsumerConfig
 from broker_core.wire.compression import NONE
@@ -55,20 +61,13 @@ FILE_BYTES_MIN: Final = 32 * 1024 * 1024
 
 
 class ChunkOwner(Protocol):
-    """What acknowledges the chunks, and has them delivered again."""
+    """The part of a consumer that acknowledges chunks, and has them delivered again."""
 
-    def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
-        """Acknowledge entries that will never be part of a message."""
-        ...
+    def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None: ...
 
-    def give_back(self, positions: tuple[Position, ...]) -> None:
-        """Have these entries delivered again, to anybody, with all chunks of messages that were put together, unless
-        they are acknowledged."""
-        ...
+    def give_back(self, positions: tuple[Position, ...]) -> None: ...
 
-    def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None:
-        """See to it that entries are delivered again: by the ack timeout, or else after ``delay_s`` (0: never)."""
-        ...
+    def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None: ...
 
 
 class ChunkReceiving:
@@ -86,8 +85,8 @@ class ChunkReceiving:
             max_pending=config.max_pending_chunked_message,
             expire_s=self._expire_s,
             auto_ack_oldest=config.auto_ack_oldest_chunked_message_on_queue_full,
-            patience_s=self._expire_s * (1 if self._ordered else REDELIVERIES_MAX + 1),
-            new_parts=_parts_in_files if config.large_values_in_files else _parts_in_memory,
+            orphan_expire_s=self._expire_s * (1 if self._ordered else REDELIVERIES_MAX + 1),
+            new_parts=_parts_in_files if config.large_values_in_files else lambda _: PartsInMemory(),
         )
         self._orphans: deque[tuple[float, Position]] = deque()
         self._chunks_of: OrderedDict[Position, tuple[Position, ...]] = OrderedDict()
@@ -305,10 +304,6 @@ class ChunkReceiving:
         logger.info("consumer chunks given back topic=%s entries=%d", self._source.topic, len(positions))
         self._remember_offered(positions[0])
         self._owner.give_back(positions)
-
-
-def _parts_in_memory(info: ChunkInfo) -> Parts:
-    return PartsInMemory()
 
 
 def _parts_in_files(info: ChunkInfo) -> Parts:

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cutting one large message into chunks, the entries that carry its parts. Pure.
+"""Cutting one large message into chunks, the entries that carry its parts. Pure, but for reading a file.
 
 Owns how large a chunk may be and what its metadata says; knows nothing of connections or receipts, and does not
 compress (that comes before). Invariants: the parts joined are the payload; every chunk but the last is as large as
-allowed; metadata and part together stay within the broker's message size; the payload is never copied, only looked
-at. Source: PIP-37, PIP-131; Pulsar docs, "Messages - Chunking"; semantics 5.1.2, 5.1.3.
+allowed; metadata and part together stay within the broker's message size; a payload in memory is never copied, only
+looked at; parts of a file are read when they are sent, so that few of them are in memory.
+Source: PIP-37, PIP-131; Pulsar docs, "Messages - Chunking"; semantics 5.1.2, 5.1.3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import ConfigError, UsageError
 from broker_core.base.limits import METADATA_BYTES_MAX
 from broker_core.base.names import TopicName
-from broker_core.wire.entry import BytesLike, entry_head
+from broker_core.client.messages.file_value import FileValue
+from broker_core.wire.entry import BytesLike, entry_head, entry_head_bytes
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
 CHUNKED_BYTES_MAX: Final = 2**31 - 1
@@ -88,3 +91,35 @@ def numbered(metadata: pb.MessageMetadata, chunk_id: int, chunks: int, total_byt
     chunk.num_chunks_from_msg = min(chunks, CHUNKED_BYTES_MAX)
     chunk.total_chunk_msg_size = total_bytes
     return chunk
+
+
+class FileChunk:
+    """The entry of one part of a file. Its length is that of the entry."""
+
+    __slots__ = ("_end", "_file", "_metadata", "_start")
+
+    def __init__(self, metadata: bytes, file: FileValue, start: int, end: int) -> None:
+        self._metadata = metadata
+        self._file = file
+        self._start = start
+        self._end = end
+
+    def __len__(self) -> int:
+        return entry_head_bytes(self._metadata) + self._end - self._start
+
+    def read(self) -> ChunkEntry:
+        """The entry; UsageError if the file cannot be read, or was changed."""
+        part = self._file.part(self._start, self._end)
+        return ChunkEntry(entry_head(self._metadata, part), memoryview(part))
+
+
+def file_chunks(metadata: pb.MessageMetadata, file: FileValue, limit_bytes: int) -> Iterator[FileChunk]:
+    """The chunks of ``file``, each with the fields of ``metadata`` and its own number; one that fits has none."""
+    size = len(file)
+    if size <= limit_bytes:
+        yield FileChunk(metadata.SerializeToString(), file, 0, size)
+        return
+    starts = range(0, size, limit_bytes)
+    for number, start in enumerate(starts):
+        chunk = numbered(metadata, number, len(starts), size)
+        yield FileChunk(chunk.SerializeToString(), file, start, min(start + limit_bytes, size))

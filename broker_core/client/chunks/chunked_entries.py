@@ -98,7 +98,7 @@ class ChunkedEntries:
 
 
 def _new_assembly() -> ChunkAssembly:
-    return ChunkAssembly(max_pending=0, expire_s=0.0, auto_ack_oldest=False, patience_s=0.0)
+    return ChunkAssembly(max_pending=0, expire_s=0.0, auto_ack_oldest=False, orphan_expire_s=0.0)
 
 
 def _chunk_metadata(entry: EntryRef) -> pb.MessageMetadata | None:

@@ -14,16 +14,15 @@ from typing import Final, NamedTuple
 from broker_core.base.errors import ConnectionLostError, PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from broker_core.client.columnar.arrival import Arrival, Patience
+from broker_core.client.columnar.arrival import Arrival, ReattachTimer, of_entry
 from broker_core.client.columnar.probes import passed_over
 from broker_core.client.connecting.connection import Connection, EntriesOnly
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.subscribing import (
-    Subscribing,
     flow,
     last_message_id,
     leave_silently,
-    reader_subscription,
+    reading_from,
     register,
 )
 from broker_core.wire.commands import read_position
@@ -84,7 +83,7 @@ class EntryCount(EntriesOnly):
         self._balance = 0  # permits that the broker has, in messages
         self._ahead = 0
         self._arrival = Arrival(network.loop)
-        self._patience = Patience(network.loop, network.config.operation_timeout_s)
+        self._reattaching = ReattachTimer(network.loop, network.config.operation_timeout_s)
 
     async def run(self) -> Counted:
         """Count, over reconnects; raises ChecksumMismatchError and the like for an entry that cannot be read."""
@@ -113,14 +112,7 @@ class EntryCount(EntriesOnly):
         lookup = self._network.lookup
         target = await lookup.known_broker_of(self._topic)
         connection = await self._network.pool.shared(target)
-        request = Subscribing(
-            topic=self._topic,
-            subscription=reader_subscription("count"),
-            durable=False,
-            create_topic=False,
-            start=self._next,
-        )
-        await register(connection, self._id, self, request)
+        await register(connection, self._id, self, reading_from(self._topic, self._next, "count"))
         lookup.serves(self._topic, target)
         self._connection = connection
         try:
@@ -130,9 +122,9 @@ class EntryCount(EntriesOnly):
                 if not await self._arrival.came():
                     await self._look_for_more(connection)
                 if len(self._sums) > before:
-                    self._patience.reset()
-                elif self._patience.is_over:
-                    self._patience.renew()
+                    self._reattaching.reset()
+                elif self._reattaching.is_over:
+                    self._reattaching.renew()
                     raise ConnectionLostError(f"no entry of {self._topic} at or after {self._next} came")
             if self._failure is not None:
                 raise self._failure
@@ -182,8 +174,7 @@ class EntryCount(EntriesOnly):
         try:
             messages = messages_of(split_broker_entry(body)[1])
         except PulsarishError as failure:
-            where = f"entry {position} of {self._topic}"
-            self._failure = type(failure)(f"{where}: {failure.message}", hint=failure.hint)
+            self._failure = of_entry(position, self._topic, failure)
             return
         self._balance -= messages
         self._next = Position(position.ledger, position.entry + 1)

@@ -23,7 +23,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from broker_core.client.columnar.arrival import Arrival, Patience
+from broker_core.client.columnar.arrival import Arrival, ReattachTimer, delivered_entry
 from broker_core.client.columnar.probes import passed_over
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection, EntriesOnly
@@ -39,7 +39,7 @@ from broker_core.client.connecting.subscribing import (
 )
 from broker_core.client.settings.config import EntryReaderConfig
 from broker_core.wire.commands import read_position
-from broker_core.wire.entry import BytesLike, EntryRef, split_broker_entry, verify_entry
+from broker_core.wire.entry import BytesLike, EntryRef
 from broker_core.wire.heads import MessageHead
 
 PERMITS: Final = 1_000_000_000
@@ -101,7 +101,7 @@ class AsyncEntryReader(EntriesOnly):
         self._complete = end is not None and start >= end
         self._failure: PulsarishError | None = None
         self._arrival = Arrival(network.loop)
-        self._patience = Patience(network.loop, self._timeout_s)
+        self._reattaching = ReattachTimer(network.loop, self._timeout_s)
         self._port: Connection | None = None
         self._attachment = Attachment(network, topic, self, f"reading of {topic}", dedicated=True)
 
@@ -122,7 +122,7 @@ class AsyncEntryReader(EntriesOnly):
         Raises OperationTimeoutError without progress, ChecksumMismatchError for a damaged entry.
         """
         deadline = self._network.loop.time() + self._timeout_s
-        self._patience.reset()
+        self._reattaching.reset()
         while not self._buffer:
             if self._failure is not None:
                 raise self._failure
@@ -189,15 +189,12 @@ class AsyncEntryReader(EntriesOnly):
             self._finish()
             return
         try:
-            broker, entry = split_broker_entry(body)
-            verify_entry(entry, _in_place)
+            self._buffer.append(delivered_entry(head, body, self.topic, _in_place))
         except PulsarishError as failure:
-            self._failure = type(failure)(f"entry {position} of {self.topic}: {failure.message}", hint=failure.hint)
+            self._failure = failure
             self._let_go()
             self._arrival.tell()
             return
-        index, time_ms = (broker.index, broker.broker_timestamp) if broker is not None else (-1, -1)
-        self._buffer.append(EntryRef(head.ledger, head.entry, entry, index, time_ms))
         self._arriving_at = Position(head.ledger, head.entry + 1)
         self._buffer_bytes += len(body)
         self._bytes_read += len(body)
@@ -243,8 +240,8 @@ class AsyncEntryReader(EntriesOnly):
         elif self._end is not None and (last < self._arriving_at or await self._passes_over(last)):
             self.ended_early = True
             self._finish()
-        elif last >= self._arriving_at and self._patience.is_over:
-            self._patience.renew()
+        elif last >= self._arriving_at and self._reattaching.is_over:
+            self._reattaching.renew()
             connection.close()  # Which has the reader attached anew.
 
     async def _passes_over(self, last: Position) -> bool:

@@ -29,15 +29,23 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName, shown_name
 from broker_core.base.positions import Position
 from broker_core.client.chunks.chunk_split import check_can_be_chunked, chunk_entries, part_bytes_max
-from broker_core.client.columnar.unconfirmed import first_key
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.opening import open_all
 from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.settings.config import ProducerConfig, WriterConfig
-from broker_core.wire.batch import EncodedEntry, columns, encode_entries, key_groups, route_rows, rows_by_place
+from broker_core.wire.batch import (
+    UNDECODABLE,
+    EncodedEntry,
+    columns,
+    decode_entries,
+    encode_entries,
+    key_groups,
+    route_rows,
+    rows_by_place,
+)
 from broker_core.wire.compression import codec_of_name
-from broker_core.wire.entry import BytesLike
+from broker_core.wire.entry import BytesLike, EntryRef, read_metadata, text_of
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 RowNumbers = NDArray[np.int64]
@@ -74,8 +82,8 @@ class AsyncEntryWriter:
         """Rows given to ``encode`` so far."""
         self.rows_confirmed = 0
         """Rows that the broker has stored."""
-        patience_s = config.send_timeout_s
-        self.timeout_s = network.config.operation_timeout_s if patience_s is None else patience_s
+        limit_s = config.send_timeout_s
+        self.timeout_s = network.config.operation_timeout_s if limit_s is None else limit_s
         self._network = network
         self._codec = codec_of_name(config.compression)
         self._of_lanes = ProducerConfig(name=config.name, compression=config.compression, send_timeout_s=self.timeout_s)
@@ -316,3 +324,19 @@ class AsyncEntryWriter:
     async def _leave(self) -> None:
         self._network.open.discard(self)
         await asyncio.gather(*(lane.close() for lane in self._lanes))
+
+
+def first_key(entry: EncodedEntry) -> str | bytes | None:
+    """The key of the first row in an entry, or chunk of one, that is sent from here; None if the row has none."""
+    body = bytes(entry.body) + bytes(entry.tail)
+    if entry.chunks_behind >= 0:
+        metadata = read_metadata(body)
+        return text_of(metadata.partition_key) if metadata.HasField("partition_key") else None
+    try:
+        key: bytes | None = decode_entries([EntryRef(0, 0, body)], {"key"}).column("key")[0].as_py()
+    except UNDECODABLE:  # A copy of an entry that nobody here can decode.
+        return None
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return key

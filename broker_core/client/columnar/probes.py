@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, TypeVar
 
 from broker_core.base.errors import (
@@ -25,20 +26,19 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
-from broker_core.client.columnar.arrival import QUIET_S, Patience
+from broker_core.client.columnar.arrival import QUIET_S, ReattachTimer, delivered_entry
 from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
 from broker_core.client.connecting.connection import Connection, EntriesOnly
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.subscribing import (
-    Subscribing,
     flow,
     last_message_id,
     leave_silently,
-    reader_subscription,
+    reading_from,
     register,
 )
 from broker_core.wire.commands import read_message_id, read_position
-from broker_core.wire.entry import EntryRef, messages_of, published_ms, split_broker_entry, verify_entry
+from broker_core.wire.entry import EntryRef, messages_of, published_ms
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
@@ -110,6 +110,19 @@ class Probe(EntriesOnly):
         self._left = False
         self._arrival: asyncio.Future[EntryRef] = network.loop.create_future()
 
+    @classmethod
+    @asynccontextmanager
+    async def at(
+        cls, network: Network, topic: TopicName, start: Position, *, permits: int = 0
+    ) -> AsyncGenerator[Probe, None]:
+        """A reader that is attached at ``start``, and left at the end."""
+        probe = cls(network, topic, start)
+        try:
+            await probe.attach(permits=permits)
+            yield probe
+        finally:
+            probe.leave()
+
     @property
     def is_attached(self) -> bool:
         return not self._left and self._connection is not None and self._lost is None and self._connection.is_open
@@ -119,13 +132,7 @@ class Probe(EntriesOnly):
         lookup = self._network.lookup
         target = await lookup.known_broker_of(self._topic)
         connection = await lookup.connect(target)
-        request = Subscribing(
-            topic=self._topic,
-            subscription=reader_subscription("probe"),
-            durable=False,
-            create_topic=False,
-            start=self._start,
-        )
+        request = reading_from(self._topic, self._start, "probe")
         await register(connection, self._id, self, request, permits=permits)
         lookup.serves(self._topic, target)
         self._connection = connection
@@ -136,28 +143,28 @@ class Probe(EntriesOnly):
 
     async def first_entry(self) -> EntryRef | None:
         """The entry at or after the start, None if there is none."""
-        patience = Patience(self._network.loop, self._network.config.operation_timeout_s)
+        timer = ReattachTimer(self._network.loop, self._network.config.operation_timeout_s)
         while True:
             connection = self._attached()
             if self._arrival.done():
                 return await self._arrival
             connection.send(flow(self._id, 1))
-            if await self._has_nothing(connection, patience):
+            if await self._has_nothing(connection, timer):
                 return None
             if not self._arrival.done():
-                patience.renew()
+                timer.renew()
                 await self._attach_anew()
 
-    async def _has_nothing(self, connection: Connection, patience: Patience) -> bool:
+    async def _has_nothing(self, connection: Connection, timer: ReattachTimer) -> bool:
         """Whether nothing comes; False as soon as the entry is there, or was awaited long enough."""
-        while not self._arrival.done() and not patience.is_over:
+        while not self._arrival.done() and not timer.is_over:
             answer = await last_message_id(connection, self._id)
             last = read_position(answer.last_message_id)
             # The last entry may be one that the broker gives to nobody, which a filter of entries drops.
             is_over = last.entry < 0 or last < self._start or last <= _stands_behind(answer)
             if is_over and not self._arrival.done():
                 return True
-            await asyncio.wait([self._arrival], timeout=min(QUIET_S, max(patience.left_s, 0.0)))
+            await asyncio.wait([self._arrival], timeout=min(QUIET_S, max(timer.left_s, 0.0)))
         return False
 
     async def _attach_anew(self) -> None:
@@ -205,14 +212,9 @@ class Probe(EntriesOnly):
         if self._arrival.done():
             return
         try:
-            broker, entry = split_broker_entry(body)
-            verify_entry(entry)
+            self._arrival.set_result(delivered_entry(head, body, self._topic))
         except PulsarishError as failure:
-            where = f"entry {head.ledger}:{head.entry} of {self._topic}"
-            self._arrival.set_exception(type(failure)(f"{where}: {failure.message}", hint=failure.hint))
-            return
-        index, time_ms = (broker.index, broker.broker_timestamp) if broker is not None else (-1, -1)
-        self._arrival.set_result(EntryRef(head.ledger, head.entry, entry, index, time_ms))
+            self._arrival.set_exception(failure)
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         self._lost = ConnectionLostError(f"a reader of {self._topic} lost its broker: {reason.message}")
@@ -273,9 +275,8 @@ class Probes:
 
     async def first_entry_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> EntryRef | None:
         """The first entry at or after ``position``, in whatever ledger; None if there is none."""
-        asking = self._network.retried(
-            lambda: self._first_entry_at(topic, position), f"look at the entry at {position} of {topic}"
-        )
+        task = f"look at the entry at {position} of {topic}"
+        asking = self._network.retried(lambda: self._first_entry_at(topic, position), task)
         return await unless_unmade(asking, None, unmade_ok=unmade_ok)
 
     async def edges(self, topic: TopicName, *, unmade_ok: bool = False) -> Edges:
@@ -289,9 +290,8 @@ class Probes:
     async def bounds_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> Bounds:
         """The first entry at or after ``position`` and the last one before it, in whatever ledgers: the latter tells
         how long its ledger became."""
-        asking = self._network.retried(
-            lambda: self._bounds_at(topic, position), f"look at the entries around {position} of {topic}"
-        )
+        task = f"look at the entries around {position} of {topic}"
+        asking = self._network.retried(lambda: self._bounds_at(topic, position), task)
         return await unless_unmade(asking, Bounds(NO_ENTRY.position, None), unmade_ok=unmade_ok)
 
     async def passed_over(self, topic: TopicName, position: Position, until: Position) -> Position:
@@ -347,9 +347,8 @@ class Probes:
 
     async def with_index(self, topic: TopicName, position: Position, messages: int) -> LastEntry:
         """What is known of the last entry, and its index; ``messages`` 0: the topic is empty."""
-        return await self._network.retried(
-            lambda: self._with_index(topic, position, messages), f"ask for the message index of {position} of {topic}"
-        )
+        task = f"ask for the message index of {position} of {topic}"
+        return await self._network.retried(lambda: self._with_index(topic, position, messages), task)
 
     async def _with_index(self, topic: TopicName, position: Position, messages: int) -> LastEntry:
         known = self._last.get(topic)
@@ -376,13 +375,9 @@ class Probes:
         return await self._with_index(topic, position, messages)
 
     async def _edges(self, topic: TopicName) -> Edges:
-        probe = Probe(self._network, topic, POSITION_EARLIEST)
-        try:
-            await probe.attach(permits=1)
+        async with Probe.at(self._network, topic, POSITION_EARLIEST, permits=1) as probe:
             position, messages = await probe.last()
             first = await probe.first_entry() if messages else None
-        finally:
-            probe.leave()
         if first is not None and Position(first.ledger, first.entry) > position:
             first = None  # All that there was is deleted, and this came behind the end.
         if first is not None and Position(first.ledger, first.entry) == position:
@@ -390,20 +385,12 @@ class Probes:
         return Edges(first, await self._with_index(topic, position, messages))
 
     async def _bounds_at(self, topic: TopicName, position: Position) -> Bounds:
-        probe = Probe(self._network, topic, position)
-        try:
-            await probe.attach()
+        async with Probe.at(self._network, topic, position) as probe:
             return await probe.bounds()
-        finally:
-            probe.leave()
 
     async def _first_entry_at(self, topic: TopicName, position: Position) -> EntryRef | None:
-        probe = Probe(self._network, topic, position)
-        try:
-            await probe.attach(permits=1)
+        async with Probe.at(self._network, topic, position, permits=1) as probe:
             return await probe.first_entry()
-        finally:
-            probe.leave()
 
     async def _indexed(self, topic: TopicName, position: Position) -> IndexedEntry | None:
         entry = await self.first_entry_at(topic, position)
@@ -421,12 +408,8 @@ class Probes:
 async def passed_over(network: Network, topic: TopicName, position: Position, until: Position) -> Position:
     """The last entry, up to ``until``, that the broker gives to nobody, and none from ``position`` up to it; one before
     ``position`` if there is none. One attempt."""
-    probe = Probe(network, topic, position)
-    try:
-        await probe.attach()
+    async with Probe.at(network, topic, position) as probe:
         return await probe.passed_over(until)
-    finally:
-        probe.leave()
 
 
 async def unless_unmade(asking: Awaitable[T], empty: T, *, unmade_ok: bool) -> T:

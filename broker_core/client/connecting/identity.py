@@ -39,7 +39,7 @@ class Identity:
     def __init__(self, config: ClientConfig) -> None:
         self._authentication = config.identity
         self._tls = config.tls
-        self._patience_s = config.operation_timeout_s
+        self._timeout_s = config.operation_timeout_s
         self._one_at_a_time = asyncio.Lock()
         self._asking: asyncio.Future[Secret] | None = None
         self._context: tuple[tuple[object, ...], ssl.SSLContext] | None = None
@@ -58,10 +58,10 @@ class Identity:
         if (authentication := self._authentication) is None:
             return Secret("")
         try:
-            async with asyncio.timeout(self._patience_s), self._one_at_a_time:
+            async with asyncio.timeout(self._timeout_s), self._one_at_a_time:
                 return await self._asked(authentication, instead_of)
         except TimeoutError:
-            raise OperationTimeoutError(f"{authentication} was not to be had in {self._patience_s:g} s") from None
+            raise OperationTimeoutError(f"{authentication} was not to be had in {self._timeout_s:g} s") from None
 
     async def context(self, address: BrokerAddress) -> ssl.SSLContext | None:
         """The TLS context of a connection to ``address``; None if it is not encrypted. ConfigError if a file cannot be
@@ -86,7 +86,7 @@ class Identity:
         )
 
     async def _asked(self, authentication: Authentication, instead_of: Secret | None) -> Secret:
-        """On another thread, and on one only: who loses patience leaves his behind, and there are few for everybody."""
+        """Ask on another thread, and on one only: a caller that gives up leaves the thread behind, and there are few."""
         if self._asking is not None:
             await asyncio.wait([self._asking])
         self._asking = asyncio.ensure_future(asyncio.to_thread(_credential_of, authentication, instead_of))

@@ -57,7 +57,7 @@ class Lookup:
         turn = self._turn
         try:
             return await self._pool.shared(self._hosts[turn % len(self._hosts)])
-        except (PulsarishError, asyncio.CancelledError):  # A caller may have less patience than the connection.
+        except (PulsarishError, asyncio.CancelledError):  # A caller may give up before the connection does.
             if self._turn == turn:  # Once for all who have waited for this host: two steps may lead back to it.
                 self._turn += 1
             raise

@@ -18,7 +18,7 @@ from broker_core.base.positions import MessageId, Position
 from broker_core.client.connecting.connection import Connection, ConsumerPort, EntriesOnly
 from broker_core.client.connecting.lookup import names_partition, not_found, unmade
 from broker_core.client.settings.config import InitialPosition, SubscriptionType
-from broker_core.client.settings.key_shared_policy import KeySharedPolicy
+from broker_core.client.settings.policies import KeySharedPolicy
 from broker_core.wire.commands import close_consumer, message_id, read_position
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -97,6 +97,12 @@ class Subscribing:
         if self.epoch is not None:
             subscribe.consumer_epoch = self.epoch
         return BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)
+
+
+def reading_from(topic: TopicName, start: Position, kind: ReaderKind) -> Subscribing:
+    """The request of a reader of entries that begins at ``start`` of a topic that is there."""
+    subscription = reader_subscription(kind)
+    return Subscribing(topic=topic, subscription=subscription, durable=False, create_topic=False, start=start)
 
 
 def _key_values(properties: dict[str, str]) -> list[pb.KeyValue]:

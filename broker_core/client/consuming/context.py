@@ -3,13 +3,56 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import logging
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
+from broker_core.base.names import TopicName
 from broker_core.client.client_stats import ConsumerCounters
 from broker_core.client.connecting.network import Network
-from broker_core.client.consuming.mixed_keys import MixedKeys
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
+from broker_core.client.messages.message import Message
 from broker_core.client.settings.config import ConsumerConfig
+
+logger = logging.getLogger(__name__)
+
+PRODUCERS_MAX: Final = 1000
+"""More warnings would not be read, and producer names that are new each time would use more and more memory."""
+
+
+class MixedKeys:
+    """Watches the keys that one consumer gets, over all its topics and partitions."""
+
+    def __init__(self, subscription: str) -> None:
+        self._subscription = subscription
+        self._told: set[str] = set()
+
+    def look(self, topic: TopicName, batch: Iterable[Message]) -> None:
+        """Warn if the messages of one batch have different keys, unless their producer was told of already."""
+        messages = iter(batch)
+        first = next(messages, None)
+        if first is None or first.producer_name in self._told or len(self._told) >= PRODUCERS_MAX:
+            return
+        key = _ordered_by(first)
+        if all(_ordered_by(each) == key for each in messages):
+            return
+        self._told.add(first.producer_name)
+        logger.warning(
+            "consumer mixed keys topic=%s subscription=%r producer=%r advice=%s",
+            topic,
+            self._subscription,
+            first.producer_name,
+            "its batches hold messages of several keys, which go to the owner of the first one's; batch by key there "
+            "(batching_type=key_based), or not at all",
+        )
+
+
+def _ordered_by(message: Message) -> bytes | None:
+    """What Key_Shared goes by (semantics 1.6); None if the message has no key."""
+    if message.ordering_key is not None:
+        return message.ordering_key
+    key = message.key
+    return key.encode() if isinstance(key, str) else key
 
 
 class ConsumerContext(NamedTuple):

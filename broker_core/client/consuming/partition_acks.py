@@ -4,17 +4,24 @@
 The one place that knows the groups of acks, the messages in chunks and the trackers of redelivery together, so that
 each hears of what the others did. An acknowledgement takes a message out of all of them; a rewind has everything
 delivered again that is not acknowledged. Runs on the event loop's thread, except ``taken``.
+
+A message in chunks stands where its last chunk does (semantics 5.1.5), so acknowledging everything up to an entry
+before that says nothing about it. On the broker it would cover its first chunks all the same: after a lost connection
+only the rest would come again, and the message would be lost. While there is such a message, only entries before it are
+acknowledged as a whole, and those between entry by entry (``DeliveredEntries``), on Exclusive and Failover
+subscriptions, where entries come in order, and after a loss or a rewind once more in order, from an earlier one on.
 Source: semantics 3.1, 3.5.1, 4.2, 4.3, 5.3.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import ChunkMessageId, MessageId, Position
-from broker_core.client.acks.ack_around import DeliveredEntries
 from broker_core.client.acks.ack_sender import AckSender, Receipt
 from broker_core.client.chunks.chunk_receiving import ChunkReceiving
 from broker_core.client.connecting.attachment import Attachment
@@ -29,6 +36,50 @@ from broker_core.client.messages.message import Message, Source
 from broker_core.client.settings.callbacks import Interceptors
 from broker_core.wire.commands import redeliver, redeliver_all
 from broker_core.wire.heads import MessageHead
+
+
+class DeliveredEntries:
+    """What was delivered while a message in chunks was under way, as runs of entries: few, however many came."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[int, int, int]] = []
+        self._last: Position | None = None
+
+    def note(self, position: Position) -> None:
+        """An entry was delivered, perhaps not for the first time."""
+        if self._last is None or position > self._last:
+            self._last = position
+        ledger, entry = position
+        at = bisect_left(self._runs, (ledger, entry, math.inf))
+        if at and self._runs[at - 1][0] == ledger:
+            _, first, last = self._runs[at - 1]
+            if entry <= last:
+                return
+            if entry == last + 1:
+                self._runs[at - 1] = (ledger, first, entry)
+                return
+        self._runs.insert(at, (ledger, entry, entry))
+
+    def knows(self, position: Position) -> bool:
+        """Whether all that was delivered up to ``position`` has been noted."""
+        return self._last is not None and position <= self._last
+
+    def take_through(self, position: Position) -> list[Position]:
+        """Take out the noted positions up to ``position``: each is returned once, unless it is delivered again."""
+        taken: list[Position] = []
+        left: list[tuple[int, int, int]] = []
+        for ledger, first, last in self._runs:
+            end = last if ledger < position.ledger else min(last, position.entry) if ledger == position.ledger else -1
+            taken += [Position(ledger, entry) for entry in range(first, end + 1)]
+            if end < last:
+                left.append((ledger, max(first, end + 1), last))
+        self._runs = left
+        return taken
+
+    def clear(self) -> None:
+        """Nothing that was delivered matters any more."""
+        self._runs.clear()
+        self._last = None
 
 
 class PartitionAcks:
@@ -145,9 +196,11 @@ class PartitionAcks:
     # -- by the trackers
 
     def drop(self, positions: list[Position]) -> None:
+        """Drop the queued messages of these entries."""
         self._queue.drop_entries(self._source, set(positions))
 
     def ask_again(self, positions: list[Position]) -> None:
+        """Have the broker deliver these entries again."""
         positions = self.chunks.given_back(positions)
         self._sender.redelivering(positions)
         if (connection := self._attachment.connection) is not None:  # A new one gets everything again anyway.
@@ -155,15 +208,19 @@ class PartitionAcks:
                 connection.send(asked)
 
     def acknowledge_chunks(self, positions: tuple[Position, ...]) -> None:
+        """Acknowledge entries that will never be part of a message."""
         *others, last = positions
         self._sender.individual(MessageId(last.ledger, last.entry, self.topic.partition_index), None, chunks=others)
         if self._may_stand_by:  # Gathered, they would leave when another consumer may have the whole message.
             self._sender.flush()
 
     def give_back(self, positions: tuple[Position, ...]) -> None:
+        """Have these entries delivered again, to anybody, with all chunks of messages that were put together, unless
+        they are acknowledged."""
         self._redelivery.give_back([*positions])
 
     def await_chunks(self, positions: tuple[Position, ...], delay_s: float) -> None:
+        """Have entries delivered again: by the ack timeout, or else after ``delay_s`` (0: never)."""
         self._redelivery.await_again(positions, delay_s)
 
     def _redeliver_all(self, connection: Connection | None) -> None:

@@ -14,8 +14,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.subscribing import reader_subscription
-from broker_core.client.consuming.addressing import SeekTarget
-from broker_core.client.consuming.consumer import AsyncConsumer
+from broker_core.client.consuming.consumer import AsyncConsumer, SeekTarget
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.messages.message import Message
 from broker_core.client.messages.start_point import StartPoint, message_id_at

@@ -16,7 +16,7 @@ from broker_core.base.clock import Clock, Timers
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.acks.ack_timeout import AckTimeoutTracker
-from broker_core.client.acks.nacks import NackTracker
+from broker_core.client.acks.due_positions import NackTracker
 from broker_core.client.dead_letters.dead_letters import DeadLetters
 from broker_core.client.messages.message import Message
 from broker_core.client.settings.callbacks import Interceptors
@@ -27,21 +27,15 @@ RETRY_S: Final = 1.0
 
 
 class Redeliverable(Protocol):
-    """The consumer behind it."""
+    """The consumer behind it, as ``PartitionAcks``."""
 
     topic: TopicName
 
-    def drop(self, positions: list[Position]) -> None:
-        """Drop what is queued of these entries."""
-        ...
+    def drop(self, positions: list[Position]) -> None: ...
 
-    def ask_again(self, positions: list[Position]) -> None:
-        """Have the broker deliver these entries again."""
-        ...
+    def ask_again(self, positions: list[Position]) -> None: ...
 
-    def rewind(self) -> None:
-        """Have the broker deliver everything again that is not acknowledged."""
-        ...
+    def rewind(self) -> None: ...
 
 
 class Redelivery:
@@ -159,13 +153,11 @@ class Redelivery:
             self._untime([position])
 
     def _nacks_due(self, positions: list[Position]) -> None:
-        if self._interceptors:
-            self._interceptors.told(lambda each: each.on_negative_acks_send, str(self._owner.topic), positions)
+        self._interceptors.told(lambda each: each.on_negative_acks_send, str(self._owner.topic), positions)
         self.redeliver(positions)
 
     def _timed_out(self, positions: list[Position]) -> None:
-        if self._interceptors:
-            self._interceptors.told(lambda each: each.on_ack_timeout_send, str(self._owner.topic), positions)
+        self._interceptors.told(lambda each: each.on_ack_timeout_send, str(self._owner.topic), positions)
         self.redeliver(positions)
 
     def redeliver(self, positions: list[Position]) -> None:
@@ -175,10 +167,7 @@ class Redelivery:
             self._owner.rewind()
             return
         # Dropped first: what is taken in this very moment was taken before, and is forgotten with the rest.
-        self._owner.drop(positions)
-        self._untime(positions)
-        for each in positions:
-            self._nacks.discard(each)
+        self._untrack(positions)
         self._awaited.difference_update(positions)
         again = positions if self._dead is None else self._dead.divert(positions)
         if again:
@@ -186,11 +175,14 @@ class Redelivery:
 
     def give_back(self, positions: list[Position]) -> None:
         """Bring entries back that nobody has refused: it is no reason for a dead letter."""
+        self._untrack(positions)
+        self._owner.ask_again(positions)
+
+    def _untrack(self, positions: list[Position]) -> None:
         self._owner.drop(positions)
         self._untime(positions)
         for each in positions:
             self._nacks.discard(each)
-        self._owner.ask_again(positions)
 
     def clear(self) -> None:
         """Everything comes again anyway, or never: after a seek or a rewind."""

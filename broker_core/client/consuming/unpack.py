@@ -15,8 +15,7 @@ from google.protobuf.message import DecodeError
 from broker_core.base.errors import RemoteProtocolError, ServerError, UnsupportedVersionError
 from broker_core.base.limits import BATCH_MESSAGES_MAX
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.chunks.chunk_assembly import chunk_info
-from broker_core.client.chunks.received import ReceivedChunk, naming_entry
+from broker_core.client.chunks.chunk_assembly import ReceivedChunk, chunk_info, naming_entry
 from broker_core.client.messages.message import Message, Source
 from broker_core.wire.ack_sets import bits_of_words
 from broker_core.wire.compression import NONE, decompress

@@ -10,15 +10,18 @@ Source: Pulsar docs, "Security - Authentication"; PIP-30 for renewal.
 from __future__ import annotations
 
 import base64
+import binascii
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from broker_core.base.clock import Clock, SystemClock
 from broker_core.base.errors import ConfigError, ConnectionLostError, PulsarishError
 from broker_core.base.secret import Secret
-from broker_core.client.credentials.token_claims import expiry_words
 
 
 class ClientCertificate(NamedTuple):
@@ -192,3 +195,23 @@ def _variable(name: str) -> Secret:
 
 def _secret(text: str | Secret) -> Secret:
     return text if isinstance(text, Secret) else Secret(text)
+
+
+def expiry_words(token: Secret, clock: Clock | None = None) -> str:
+    """``it expired at 2026-01-01 00:00:00 UTC``; "" if it has not, or does not tell."""
+    expiry_s = _expiry_s(token.reveal())
+    if expiry_s is None or expiry_s * 1000 > (clock or SystemClock()).now_ms():
+        return ""
+    return f"it expired at {datetime.fromtimestamp(expiry_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _expiry_s(token: str) -> int | None:
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        expiry = claims["exp"]
+    except (binascii.Error, ValueError, KeyError, TypeError):
+        return None
+    return int(expiry) if isinstance(expiry, int | float) and 0 < expiry < 2**32 else None

@@ -17,7 +17,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.dead_letters.letter_copies import dead_letter
-from broker_core.client.dead_letters.letter_producers import LetterProducers
+from broker_core.client.dead_letters.letter_routing import LetterProducers
 from broker_core.client.messages.message import Message
 
 logger = logging.getLogger(__name__)

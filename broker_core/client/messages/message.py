@@ -26,13 +26,9 @@ class Source(Protocol):
     attachments: int
     """Counts attachments to brokers, so that permits of an earlier one are not sent in a later one."""
 
-    def taken(self, message: Message) -> None:
-        """``message`` was handed to the application. Called on the application's thread, under the queue's lock."""
-        ...
+    def taken(self, message: Message) -> None: ...
 
-    def flow_later(self, permits: int, attachment: int) -> None:
-        """Send permits from any thread, unless ``attachment`` is over by then."""
-        ...
+    def flow_later(self, permits: int, attachment: int) -> None: ...
 
 
 class Message:

@@ -2,7 +2,8 @@
 """Turning messages of an application into entries: single messages, and batches of them.
 
 ``BatchBuilder`` collects messages for one partition until a limit is reached; its owner decides when to take the entry
- (limit, timer, flush). Pure: the publish time and the producer's name are given. Invariants: messages leave in the
+ (limit, timer, flush). ``KeyBatchBuilder`` has one open
+batch for each key. Pure: the publish time and the producer's name are given. Invariants: messages leave in the
 order in which they were added; their sequence ids increase; a batch of one is sent as a plain message; only a message
 that is too large by itself makes an entry that is.
 Source: semantics 1.5, 1.7.5; Pulsar docs, "Binary protocol - Batch messages".
@@ -13,7 +14,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple, cast
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias, cast
 
 from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
 from broker_core.base.positions import to_unsigned64
@@ -199,3 +202,60 @@ def _set_common(target: pb.MessageMetadata | pb.SingleMessageMetadata, message: 
         target.event_time = to_unsigned64(message.event_time_ms)
     if message.value is None:
         target.null_value = True
+
+
+_Key: TypeAlias = "bytes | tuple[str | None, bool]"
+"""An ordering key, or a key and whether it is one of bytes: then its text is base64, and no other key's."""
+
+_Member: TypeAlias = tuple[_Key, OutgoingMessage, int, OnSent | None]
+
+
+class KeyBatchBuilder:
+    """The open batches of one partition; used like a ``BatchBuilder``."""
+
+    def __init__(self, encoder: EntryEncoder, messages_max: int, bytes_max: int) -> None:
+        self._encoder = encoder
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+        self._members: list[_Member] = []
+        self._size_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._members) >= self._messages_max or self._size_bytes >= self._bytes_max
+
+    def has_room_for(self, message: OutgoingMessage) -> bool:
+        """Whether ``message`` fits; if nothing is open, anything does."""
+        return not self._members or self._size_bytes + message.size_bytes <= self._bytes_max
+
+    def add(self, message: OutgoingMessage, sequence_id: int, on_sent: OnSent | None) -> None:
+        """Append ``message`` to the batch of its key."""
+        own = (message.key, message.key_is_bytes)
+        key: _Key = own if message.ordering_key is None else message.ordering_key
+        self._members.append((key, message, sequence_id, on_sent))
+        self._size_bytes += message.size_bytes
+
+    def take_all(self, publish_time_ms: int) -> list[EncodedBatch]:
+        """The entries of all that was added, in the order in which they must be sent; nothing is open afterwards."""
+        members, self._members = self._members, []
+        self._size_bytes = 0
+        if all(message.sequence_id < 0 for _, message, _, _ in members):
+            groups = _by_key(members)
+        else:
+            groups = [list(group) for _, group in groupby(members, itemgetter(0))]
+        next_id = iter([sequence_id for _, _, sequence_id, _ in members])  # They rise, as the producer sees to it.
+        batches: list[EncodedBatch] = []
+        for group in groups:
+            builder = BatchBuilder(self._encoder, self._messages_max, self._bytes_max)
+            for _, message, _, on_sent in group:
+                builder.add(message, next(next_id), on_sent)
+            batches += builder.take_all(publish_time_ms)
+        return batches
+
+
+def _by_key(members: list[_Member]) -> list[list[_Member]]:
+    """``members`` in groups of one key each, in the order of their first messages."""
+    groups: dict[_Key, list[_Member]] = {}
+    for each in members:
+        groups.setdefault(each[0], []).append(each)
+    return list(groups.values())

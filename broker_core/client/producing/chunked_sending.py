@@ -16,8 +16,7 @@ from typing import Final, TypeAlias
 
 from broker_core.base.errors import PulsarishError, QueueFullError
 from broker_core.base.positions import ChunkMessageId, MessageId, Position
-from broker_core.client.chunks.chunk_split import chunk_count, chunk_entries, part_bytes_max
-from broker_core.client.chunks.file_chunks import FileChunk, file_chunks
+from broker_core.client.chunks.chunk_split import FileChunk, chunk_count, chunk_entries, file_chunks, part_bytes_max
 from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.messages.file_value import FileValue
 from broker_core.client.messages.outgoing import OutgoingMessage

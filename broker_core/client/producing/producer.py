@@ -16,6 +16,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Final, Unpack, cast
 
+from broker_core.base.clock import Clock
 from broker_core.base.errors import (
     AlreadyClosedError,
     OperationTimeoutError,
@@ -23,6 +24,7 @@ from broker_core.base.errors import (
     QueueFullError,
     UsageError,
 )
+from broker_core.base.hashing import KEY_HASHES
 from broker_core.base.invariants import invariant
 from broker_core.base.limits import FRAME_SLACK_BYTES, METADATA_BYTES_MAX
 from broker_core.base.names import TopicName
@@ -41,10 +43,8 @@ from broker_core.client.messages.outgoing import (
     outgoing,
     outgoing_again,
 )
-from broker_core.client.producing.batching import BatchBuilder, EncodedBatch, EntryEncoder
+from broker_core.client.producing.batching import BatchBuilder, EncodedBatch, EntryEncoder, KeyBatchBuilder
 from broker_core.client.producing.chunked_sending import ChunkedSending
-from broker_core.client.producing.key_batching import KeyBatchBuilder
-from broker_core.client.producing.routing import Router
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.settings.callbacks import Interceptors
 from broker_core.client.settings.config import ProducerConfig
@@ -54,6 +54,44 @@ logger = logging.getLogger(__name__)
 
 COMMAND_BYTES_MAX: Final = 1024
 """What a SEND may take beside its entry: some numbers."""
+
+
+BATCHES_PER_WINDOW: Final = 10
+"""A round-robin window lasts this many publish delays: some batches fill, and no partition starves."""
+
+
+class Router:
+    """Chooses among ``partitions``, which may grow. ``first``: where keyless messages begin (any number)."""
+
+    def __init__(self, config: ProducerConfig, partitions: int, first: int, clock: Clock) -> None:
+        self.partitions = partitions
+        self._hash = KEY_HASHES[config.hashing_scheme]
+        self._clock = clock
+        self._turn = first % partitions
+        self._stays = config.message_routing_mode == "single_partition"
+        self._window_s = BATCHES_PER_WINDOW * config.batching_max_publish_delay_s if config.batching_enabled else 0.0
+        self._window_end = clock.monotonic() + self._window_s
+
+    def partition_of(self, key: str | None) -> int:
+        """The partition for a message with ``key`` as it travels (a key of bytes in its base64 form)."""
+        if self.partitions == 1:
+            return 0
+        if key is not None:
+            return self._hash(key) % self.partitions
+        if self._stays:
+            return self._turn
+        if self._window_s:
+            now = self._clock.monotonic()
+            if now >= self._window_end:
+                self._window_end = now + self._window_s
+                self._step()
+            return self._turn
+        turn = self._turn
+        self._step()
+        return turn
+
+    def _step(self) -> None:
+        self._turn = (self._turn + 1) % self.partitions
 
 
 class PartitionProducer:

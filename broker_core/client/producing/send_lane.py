@@ -37,7 +37,7 @@ from broker_core.base.errors import (
 from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from broker_core.client.chunks.file_chunks import FileChunk
+from broker_core.client.chunks.chunk_split import FileChunk
 from broker_core.client.client_stats import LATENCIES_KEPT
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection

@@ -26,9 +26,7 @@ from broker_core.client.credentials.authentication import Authentication, Authen
 from broker_core.client.credentials.tls import TlsSettings
 from broker_core.client.settings.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
 from broker_core.client.settings.checked_settings import CheckedSettings
-from broker_core.client.settings.dead_letter_policy import DeadLetterPolicy
-from broker_core.client.settings.key_shared_policy import KeySharedPolicy
-from broker_core.client.settings.redelivery_backoff import RedeliveryBackoff
+from broker_core.client.settings.policies import DeadLetterPolicy, KeySharedPolicy, RedeliveryBackoff
 
 _Meta = msgspec.Meta
 
