@@ -286,10 +286,10 @@ class AdminApi:
     def _exchange(self, method: str, path: str, body: str | None = None) -> tuple[Message, bytes]:
         """Headers and content of the answer; the errors of the common tree for what is none."""
         authentication = self._authentication
-        credential = None if authentication is None else authentication.credential()
+        credential = None if authentication is None else authentication.asked()
         answer, content = self._asked(method, path, body, credential)
         if answer.status == HTTPStatus.UNAUTHORIZED and authentication is not None:
-            newer = authentication.credential(instead_of=credential)
+            newer = authentication.asked(instead_of=credential)
             if newer != credential:
                 answer, content = self._asked(method, path, body, newer)
         if answer.status >= 300:

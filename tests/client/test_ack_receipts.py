@@ -100,7 +100,7 @@ class History:
             failure = ConnectionLostError("gone")
             for answer, _ in wire.requests:
                 answer.set_exception(failure)
-            self.acks.connection_lost(failure)
+            self.acks.fail_waiting(failure)
         await self.turn()
 
     async def attach(self) -> None:

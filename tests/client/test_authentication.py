@@ -122,7 +122,7 @@ def _fails() -> str:
 def test_a_credential_that_cannot_be_had_says_why(made: AuthenticationToken, words: str) -> None:
     """When it is needed: one line with the place, without the credential."""
     with pytest.raises(ConfigError) as refused:
-        made.credential()
+        made.asked()
     assert words in str(refused.value)
     assert "hush hush" not in str(refused.value)
 
@@ -134,7 +134,7 @@ def test_a_function_that_has_no_network_now_may_be_asked_again() -> None:
         raise ConnectionRefusedError
 
     with pytest.raises(PulsarishError) as failed:
-        AuthenticationToken(unreachable).credential()
+        AuthenticationToken(unreachable).asked()
     assert failed.value.retriable
 
 

@@ -10,8 +10,8 @@ import pytest
 from broker_core.base.errors import ConsumerBusyError, NotAllowedError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, Position
 from broker_core.client import AsyncClient
-from broker_core.client.connecting import opening
-from broker_core.client.connecting.opening import open_all
+from broker_core.client.connecting import gathered
+from broker_core.client.connecting.gathered import open_all
 from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.producing.producer import AsyncProducer
 from broker_core.wire.commands import close_consumer, close_producer, error, success
@@ -96,7 +96,7 @@ def test_a_partition_that_is_being_added_holds_up_none_that_is_there() -> None:
 
 def test_nobody_leaves_while_a_broker_takes_it_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """1.2.4, 2.1.1: Apache Pulsar said that it had left, and still had it when the application tried again."""
-    monkeypatch.setattr(opening, "ANSWERS_S_MAX", 60.0)  # The answer comes in time, however busy the machine is.
+    monkeypatch.setattr(gathered, "ANSWERS_S_MAX", 60.0)  # The answer comes in time, however busy the machine is.
 
     async def play(broker: ScriptedBroker, client: AsyncClient) -> None:
         asked: list[BaseCommand] = []

@@ -51,9 +51,7 @@ class AckSender:
         self._answers: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def individual(
-        self, message_id: MessageId, receipt: Receipt | None, *, chunks: Sequence[Position] = ()
-    ) -> bool:  # fmt: skip
+    def individual(self, message_id: MessageId, receipt: Receipt | None, *, chunks: Sequence[Position] = ()) -> bool:
         """Acknowledge one message; returns whether its whole entry is acknowledged now.
 
         ``chunks``: entries before it that are acknowledged with it, in the same command.
@@ -73,16 +71,15 @@ class AckSender:
         """Send what waits, if there is a connection; otherwise it goes on waiting."""
         connection = self._attachment.connection
         if connection is None:
-            self.connection_lost(
-                ConnectionLostError("there is no connection: the acknowledgement is sent on the next one, unconfirmed")
-            )
-            return
-        self._send(connection)
+            why = "there is no connection: the acknowledgement is sent on the next one, unconfirmed"
+            self.fail_waiting(ConnectionLostError(why))
+        else:
+            self._send(connection)
 
     def forget(self) -> None:
         """What waits is not sent: the subscription was moved, and all may come again, or it is gone."""
         self._grouping.forget()
-        self._fail_waiting(
+        self.fail_waiting(
             UsageError(
                 "the acknowledgement was not sent: its subscription was moved or deleted before",
                 hint="acknowledge before a seek, or what is received behind it",
@@ -94,19 +91,16 @@ class AckSender:
         self._grouping.reattached(by_broker=by_broker)
         self._send(connection)
 
-    def connection_lost(self, reason: PulsarishError) -> None:
-        """Acks that want an answer will not get one; all others wait for the next connection."""
-        self._fail_waiting(reason)
-
     def close(self) -> int:
         """No more timers and no more answers; returns how many acks were given that are never sent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.connection_lost(ConnectionLostError("the consumer was closed before the broker answered"))
+        self.fail_waiting(ConnectionLostError("the consumer was closed before the broker answered"))
         return sum(len(each.ids) for each in self._grouping.take(self._config.max_acknowledgment_group_size))
 
-    def _fail_waiting(self, reason: PulsarishError) -> None:
+    def fail_waiting(self, reason: PulsarishError) -> None:
+        """Acks that want an answer will not get one; all others wait for the next connection."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             _settle(future, reason)
@@ -174,14 +168,11 @@ class AckSender:
         ack = pb.CommandAck(
             consumer_id=self._id,
             ack_type=pb.CommandAck.Cumulative if acks.cumulative else pb.CommandAck.Individual,
-            message_id=[self._message_id(position, words) for position, words in acks.ids],
+            message_id=[wire_message_id(position, self._partition, words) for position, words in acks.ids],
         )
         if request_id is not None:
             ack.request_id = request_id
         return BaseCommand(type=BaseCommand.ACK, ack=ack)
-
-    def _message_id(self, position: Position, words: tuple[int, ...] | None) -> pb.MessageIdData:
-        return wire_message_id(position, self._partition, words)
 
 
 def _settle(future: asyncio.Future[None], failure: PulsarishError | None) -> None:

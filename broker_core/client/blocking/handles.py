@@ -22,8 +22,14 @@ from broker_core.base.positions import MessageId
 from broker_core.client.blocking.loop_thread import Latch, LoopThread
 from broker_core.client.client_stats import ConsumerStats
 from broker_core.client.connecting.send_window import SendWindow
-from broker_core.client.consuming.batch_receive import BYTES_DEFAULT, MESSAGES_DEFAULT, TIMEOUT_S_DEFAULT
-from broker_core.client.consuming.consumer import Acknowledgeable, AsyncConsumer, redelivery_count_of
+from broker_core.client.consuming.consumer import (
+    BYTES_DEFAULT,
+    MESSAGES_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Acknowledgeable,
+    AsyncConsumer,
+    redelivery_count_of,
+)
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
 from broker_core.client.messages.file_value import FileValue
@@ -240,13 +246,7 @@ class Producer(Handle[AsyncProducer]):
         return sent
 
     stats = call_inner(AsyncProducer.stats)
-
-    def flush(self) -> None:
-        """Send everything and return when it is stored.
-
-        Raises the first failure of a message that was sent without a callback since the last ``flush``.
-        """
-        self._thread.run(self._flush())
+    flush = run_on_loop(AsyncProducer.flush)
 
     def _post(self, message: OutgoingMessage, on_sent: OnSent | None, *, at_once: bool) -> None:
         """Take room for ``message`` on the calling thread, and give it to the loop's."""
@@ -271,10 +271,6 @@ class Producer(Handle[AsyncProducer]):
         if self._thread.is_current or not inner.config.block_if_queue_full:
             raise inner.queue_full()
         take_room(inner.window, size, inner.config.send_timeout_s, inner.no_room)
-
-    async def _flush(self) -> None:
-        # Runs behind everything that this thread has posted before.
-        await self._inner.flush()
 
 
 class Consumer(Handle[AsyncConsumer]):

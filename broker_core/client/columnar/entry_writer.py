@@ -29,8 +29,8 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName, shown_name
 from broker_core.base.positions import Position
 from broker_core.client.chunks.chunk_split import check_can_be_chunked, chunk_entries, part_bytes_max
+from broker_core.client.connecting.gathered import open_all
 from broker_core.client.connecting.network import Network
-from broker_core.client.connecting.opening import open_all
 from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.settings.config import ProducerConfig, WriterConfig

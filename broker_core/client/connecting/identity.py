@@ -15,9 +15,7 @@ from typing import Final
 from broker_core.base.errors import (
     AuthenticationError,
     ConfigError,
-    ConnectionLostError,
     OperationTimeoutError,
-    PulsarishError,
 )
 from broker_core.base.secret import Secret
 from broker_core.client.connecting.service_url import BrokerAddress
@@ -86,10 +84,10 @@ class Identity:
         )
 
     async def _asked(self, authentication: Authentication, instead_of: Secret | None) -> Secret:
-        """Ask on another thread, and on one only: a caller that gives up leaves the thread behind, and there are few."""
+        """Ask on another thread, one at a time: a caller that gives up leaves it behind, and there are few."""
         if self._asking is not None:
             await asyncio.wait([self._asking])
-        self._asking = asyncio.ensure_future(asyncio.to_thread(_credential_of, authentication, instead_of))
+        self._asking = asyncio.ensure_future(asyncio.to_thread(authentication.asked, instead_of))
         self._asking.add_done_callback(looked_at)
         return await outcome_of(self._asking)
 
@@ -116,21 +114,3 @@ class Identity:
             logger.warning(
                 "credentials travel unencrypted peer=%s advice=%r", address, "use the TLS port: pulsar+ssl://"
             )
-
-
-def _credential_of(authentication: Authentication, instead_of: Secret | None) -> Secret:
-    """On a thread that may wait. An application's own way to authenticate may raise whatever it likes, and whoever is
-    reconnecting must be told of it."""
-    try:
-        return authentication.credential(instead_of)
-    except PulsarishError:
-        raise
-    except OSError as error:
-        raise ConnectionLostError(
-            f"{authentication} cannot be had: {error.strerror or type(error).__name__}"
-        ) from error
-    except Exception as error:  # its text may hold what is secret
-        raise ConfigError(
-            f"{authentication} cannot be had: it raised {type(error).__name__}",
-            hint="see the error that this one came from",
-        ) from error

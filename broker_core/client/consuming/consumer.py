@@ -8,29 +8,24 @@ thread, all else on the event loop's. Source: semantics 1.2.4, 1.4.6, 3.1, 4.1.5
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, UsageError
+from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, PulsarishError, UsageError
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
 from broker_core.base.topics_pattern import TopicsPattern
 from broker_core.client.acks.ack_sender import Receipt
 from broker_core.client.client_stats import ConsumerCounters, ConsumerStats
 from broker_core.client.connecting.network import Network
-from broker_core.client.consuming.batch_receive import (
-    BYTES_DEFAULT,
-    MESSAGES_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    BatchReceiving,
-)
 from broker_core.client.consuming.consumer_topics import ConsumerTopics, Wanted
 from broker_core.client.consuming.context import ConsumerContext, MixedKeys
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.dead_letters.letter_routing import LetterRouting
-from broker_core.client.messages.message import Message
+from broker_core.client.messages.message import Message, Source
 from broker_core.client.messages.start_point import LastMessage, StartPoint, message_id_at
 from broker_core.client.settings.callbacks import Interceptors
 from broker_core.client.settings.config import ConsumerConfig, InitialPosition
@@ -101,6 +96,76 @@ def redelivery_count_of(what: Acknowledgeable) -> int:
 
 def _id_or_time(target: MessageId | InitialPosition | int) -> MessageId | int:
     return target if isinstance(target, int) else message_id_at(target)
+
+
+MESSAGES_DEFAULT: Final = 100
+BYTES_DEFAULT: Final = 10 * 1024 * 1024
+TIMEOUT_S_DEFAULT: Final = 0.1
+
+
+class BatchReceiving:
+    """The batch receives of one consumer: until there are enough messages, or bytes, or enough time is over.
+
+    Invariant: no message that was taken is lost: those of a call that is cancelled are kept, and a failure that stands
+    between messages is raised by the next call. Source: Pulsar docs, "Batch receive"; semantics 7.14.
+    """
+
+    def __init__(self, consumer: AsyncConsumer, network: Network, wake: Callable[[], None]) -> None:
+        """``wake``: has whoever waits for a message of ``consumer`` look again."""
+        self._consumer = consumer
+        self._network = network
+        self._wake = wake
+        self._late_failure: PulsarishError | None = None
+        self.kept: deque[Message] = deque()
+        """What calls had taken that were cancelled: the consumer gives these out first."""
+
+    def drop(self, source: Source) -> None:
+        """What is kept of ``source`` was sent before a seek or a rewind."""
+        self.kept = deque([each for each in self.kept if each.source is not source])
+
+    def keep(self, messages: list[Message]) -> None:
+        """Leave what was taken to the next call, or to one that waits already."""
+        if messages:
+            self.kept.extendleft(reversed(messages))
+            self._wake()
+
+    async def receive(self, max_messages: int, max_bytes: int, timeout_s: float) -> list[Message]:
+        """At most ``max_messages`` messages, no more of them once their values reach ``max_bytes``; perhaps none."""
+        failure, self._late_failure = self._late_failure, None
+        if failure is not None:
+            raise failure
+        messages: list[Message] = []
+        size = 0
+        deadline = self._network.loop.time() + timeout_s
+        while len(messages) < max_messages and size < max_bytes:
+            try:
+                message = self._consumer.take()
+            except PulsarishError as failed:
+                if not messages:
+                    raise
+                self._late_failure = failed
+                break
+            if message is not None:
+                messages.append(message)
+                size += len(message.value or b"")
+            elif not await self._arrival_or_keep(deadline, messages):
+                break
+        return messages
+
+    async def _arrival_or_keep(self, deadline: float, messages: list[Message]) -> bool:
+        """Wait for a message; false if the time is over. A cancelled call leaves ``messages`` to the next one."""
+        if self._network.loop.time() >= deadline:
+            return False
+        try:
+            self._consumer.want()
+            async with asyncio.timeout_at(deadline):
+                await self._network.woken(self._consumer.wake_later, self._consumer.wake_no_more)
+        except TimeoutError:
+            return False
+        except BaseException:
+            self.keep(messages)
+            raise
+        return True
 
 
 class AsyncConsumer:

@@ -21,7 +21,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST
 from broker_core.base.topics_pattern import TopicsPattern
 from broker_core.client.connecting.discovery import Discovery, TopicListWatch
-from broker_core.client.connecting.opening import open_all
+from broker_core.client.connecting.gathered import open_all
 from broker_core.client.consuming.context import ConsumerContext, QueueShare
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.dead_letters.letter_routing import LetterRoute

@@ -107,6 +107,7 @@ class PartitionAcks:
         self._sender = AckSender(network, config, consumer_id, self.topic.partition_index, attachment)
         dead_letters = self._dead_letters(route) if route is not None and config.is_shared else None
         self._redelivery = Redelivery(self, config, network.clock, network.timers, dead_letters)
+        self.flush, self.forget, self.settled = self._sender.flush, self._sender.forget, self._redelivery.settled
         self.chunks = ChunkReceiving(source, self, config, network.clock, network.timers)
         self._between_chunks = DeliveredEntries() if context.durable and not config.is_shared else None
         self._may_stand_by = config.type == "failover"
@@ -304,26 +305,14 @@ class PartitionAcks:
 
     def connection_lost(self, reason: PulsarishError) -> None:
         """Acks that want an answer will not get one. What is incomplete comes again, and is not given up before."""
-        self._sender.connection_lost(reason)
+        self._sender.fail_waiting(reason)
         self.chunks.reattached(self._place.last_taken)
-
-    def flush(self) -> None:
-        """Send the acks that wait."""
-        self._sender.flush()
-
-    def forget(self) -> None:
-        """The subscription is gone: acks that wait are of no use."""
-        self._sender.forget()
 
     def sought(self) -> None:
         """The subscription was moved: what was delivered before does not count any more."""
         self._sender.forget()
         self._redelivery.clear()
         self.chunks.clear()
-
-    async def settled(self) -> None:
-        """Return when the copies for the dead letter topic that are on their way are stored, or not."""
-        await self._redelivery.settled()
 
     def stop(self) -> None:
         """The consumer leaves: send the acks that wait; nothing comes again."""

@@ -204,7 +204,7 @@ class Redelivery:
             self._timeouts.stop()
 
     async def settled(self) -> None:
-        """Nothing comes again; returns when copies that were on their way are stored, or not."""
+        """Stop all trackers; returns when every pending dead letter is stored or has failed."""
         self.stop()
         if self._dead is not None:
             await self._dead.settled()

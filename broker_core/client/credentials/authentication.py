@@ -45,9 +45,22 @@ class Authentication(ABC):
         there is none; a retriable error if there may be one later.
         """
 
+    def asked(self, instead_of: Secret | None = None) -> Secret:
+        """``credential``, whose own errors are of the common tree whatever an application's code raises."""
+        try:
+            return self.credential(instead_of)
+        except PulsarishError:
+            raise
+        except OSError as error:
+            raise ConnectionLostError(f"{self} cannot be had: {error.strerror or type(error).__name__}") from error
+        except Exception as error:  # its text may hold what is secret
+            raise ConfigError(
+                f"{self} cannot be had: it raised {type(error).__name__}", hint="see the error that this one came from"
+            ) from error
+
     @property
     def certificate(self) -> ClientCertificate | None:
-        """What the client shows in TLS handshakes."""
+        """The certificate that the client shows in TLS handshakes."""
         return None
 
     def http_header(self, credential: Secret) -> str:
@@ -104,7 +117,7 @@ class AuthenticationToken(BearerAuthentication):
         return made
 
     def credential(self, instead_of: Secret | None = None) -> Secret:
-        token = _secret(self._called()).reveal().strip()
+        token = _secret(self._read()).reveal().strip()
         if not token:
             raise ConfigError(f"{self} is empty", hint="write a token there, or use another way to authenticate")
         if not token.isascii() or not token.isprintable() or " " in token:
@@ -112,18 +125,6 @@ class AuthenticationToken(BearerAuthentication):
                 f"{self} has spaces or other characters in it that no token has", hint="write only the token there"
             )
         return Secret(token)
-
-    def _called(self) -> str | Secret:
-        try:
-            return self._read()
-        except PulsarishError:
-            raise
-        except OSError as error:
-            raise ConnectionLostError(f"{self} cannot be had: {error.strerror or type(error).__name__}") from error
-        except Exception as error:  # the application's own function; its text may hold what is secret
-            raise ConfigError(
-                f"{self} cannot be had: it raised {type(error).__name__}", hint="see the error that this one came from"
-            ) from error
 
     def __str__(self) -> str:
         return self._named

@@ -32,8 +32,8 @@ from broker_core.base.positions import MessageId, Position
 from broker_core.client.chunks.chunk_split import check_can_be_chunked
 from broker_core.client.client_stats import Latency, ProducerStats
 from broker_core.client.connecting.discovery import Discovery
+from broker_core.client.connecting.gathered import open_all, open_first_alone
 from broker_core.client.connecting.network import Network
-from broker_core.client.connecting.opening import open_all, open_first_alone
 from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.messages.file_value import FileValue
 from broker_core.client.messages.outgoing import (
