@@ -163,7 +163,8 @@ class AdminApi:
     # -- policies of a topic or namespace; names are the last parts of Pulsar's paths, such as retention
 
     def policy(self, of: TopicName | NamespaceName, name: str, *, applied: bool = False) -> Any:
-        """What is set, as JSON; with ``applied`` what is in force for the topic, wherever it was set. None: nothing."""
+        """The policy as JSON; with ``applied`` the one in force for the topic, wherever it was set. None: there is
+        none."""
         path = "backlogQuotaMap" if name == "backlogQuota" else _path(name)
         value = _json_or_none(self._call("GET", f"{_owner_path(of)}/{path}?applied={str(applied).lower()}"))
         if name == "backlogQuota" and value and not applied:  # a namespace also shows what was never set
@@ -246,7 +247,7 @@ class AdminApi:
     # -- delayed messages; Pulsar has no such paths
 
     def due_times(self, topic: TopicName, step_ms: int) -> dict[int, int]:
-        """How many delayed messages fall due when: start of each step in milliseconds since the epoch -> messages."""
+        """Delayed messages by due time: start of each step in milliseconds since the epoch -> messages."""
         due = self._get(f"{_topic_path(topic)}/delayedMessages?stepMillis={step_ms}")["due"]
         return {int(time_ms): count for time_ms, count in due.items()}
 
@@ -361,7 +362,7 @@ def _refusal(
 
 
 def _text_of(content: bytes) -> str:
-    """What an answer that is no JSON says: of a page its title."""
+    """The text of an answer that is no JSON: of a page its title."""
     text = content.decode("utf-8", "replace").strip()
     titled = re.search(r"<title>(.*?)</title>", text, re.DOTALL)
     return titled[1].strip() if titled else text

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a request of the admin REST travels: over kept connections, and on to the broker to which an answer redirects.
+"""Requests of the admin REST over kept connections, and on to the broker to which an answer redirects.
 
-A broker of a cluster redirects what is about a topic that another one serves. Invariant: a request that was begun with
-TLS never travels without; no error repeats a password. Knows no path and no credential.
+A broker of a cluster redirects a request about a topic that another one serves. Invariant: a request that was begun
+with TLS never travels without; no error repeats a password. Knows no path and no credential.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker_core.base.errors import ConfigError, ConnectionLostError, OperationT
 from broker_core.client.credentials.tls import TlsSettings, tls_failure
 
 REDIRECTS_MAX: Final = 5
-"""One leads to the owner of a bundle; more only while that changes hands."""
+"""Redirects of one request: one leads to the owner of a bundle; more only while that changes hands."""
 
 _ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 """A stats answer of a large namespace is megabytes; more than this is not an admin answer."""
@@ -64,7 +64,7 @@ class AdminTransport:
         )
 
     def _next(self, url: str, target: str) -> str:
-        """Where a redirect leads."""
+        """The URL to which a redirect leads."""
         if "@" in target:
             raise RemoteProtocolError(f"the admin port at {_place(url)} redirects to a URL that names a user")
         parts = _usable_parts(target)
@@ -108,7 +108,7 @@ class AdminTransport:
             ) from error
 
     def _connect(self, parts: SplitResult) -> http.client.HTTPConnection:
-        """Nothing is sent yet."""
+        """A connection over which nothing was sent yet."""
         assert parts.hostname is not None
         if parts.scheme == "http":
             return http.client.HTTPConnection(parts.hostname, parts.port, timeout=self._timeout_s)
@@ -117,7 +117,7 @@ class AdminTransport:
 
 
 def _usable_parts(url: str) -> SplitResult | None:
-    """None if nothing can be asked there."""
+    """Parts of an URL that can be asked; None if it cannot."""
     try:
         parts = urlsplit(url)
         return parts if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 else None

@@ -63,7 +63,7 @@ C = TypeVar("C", bound=Closable)
 
 @runtime_checkable
 class _Sending(Protocol):
-    """What was made from a client and sends."""
+    """A producer or writer made from a client."""
 
     window: SendWindow
 
@@ -112,7 +112,7 @@ class AsyncClient:
             ) from error
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions ``topic`` has, 0 if it is not partitioned or does not exist. Creates nothing."""
+        """Number of partitions of ``topic``, 0 if it is not partitioned or does not exist. Creates nothing."""
         name = TopicName.parse(topic)
         try:
             return await self._network.partitions(name, f"ask for the partitions of {name}", create=False)
@@ -120,7 +120,7 @@ class AsyncClient:
             return 0
 
     async def existing_partitions(self, topic: str) -> int | None:
-        """How many partitions ``topic`` has, 0 if it is not partitioned; None if it does not exist. Creates nothing."""
+        """Number of partitions of ``topic``, 0 if it is not partitioned; None if it does not exist. Creates nothing."""
         try:
             return await self._known_partitions(TopicName.parse(topic))
         except TopicNotFoundError:
@@ -131,7 +131,7 @@ class AsyncClient:
         return await gathered(self.existing_partitions, topics)
 
     async def required_partitions(self, topic: str) -> int:
-        """How many partitions ``topic`` has, 0 if it is not partitioned. Creates nothing.
+        """Number of partitions of ``topic``, 0 if it is not partitioned. Creates nothing.
 
         TopicNotFoundError says whether the topic is missing or its namespace too, and which one was probably meant.
         """
@@ -323,7 +323,7 @@ class AsyncClient:
         return await self._probes.passed_over(TopicName.parse(topic), position, until)
 
     async def count_entries(self, spans: Sequence[Span]) -> list[Counted]:
-        """How many messages entries hold, found by reading them; ``spans`` are counted side by side."""
+        """Messages that entries hold, counted by reading them; ``spans`` are counted side by side."""
         return await gathered(lambda span: EntryCount(self._network, span).run(), spans, COUNTS_AT_ONCE)
 
     async def position_of_index(self, topic: str, index: int, low: Position, high: Position) -> Position:
@@ -391,7 +391,8 @@ class AsyncClient:
 
     @property
     def sends_without_receipt(self) -> int:
-        """How many messages, and entries of rows, were given to what is still open, and are not known to be stored."""
+        """Messages, and entries of rows, that were given to open producers and writers and are not known to be
+        stored."""
         windows = {each.window for each in list(self._network.open) if isinstance(each, _Sending)}  # some share one
         return sum(window.messages for window in windows)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a producer and a consumer have done so far, as values.
+"""Statistics of producers and consumers, as values.
 
-Everything counts from the making of the producer or consumer and never goes back; rates are differences of two looks.
-Sizes are of entries as they travel. Source: ``ProducerStats``, ``ConsumerStats`` of Pulsar's clients; semantics 7.15.
+Counts begin when the producer or consumer is made and never go back; a rate is the difference of two. Sizes are of
+entries as they travel. Source: ``ProducerStats``, ``ConsumerStats`` of Pulsar's clients; semantics 7.15.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 
 LATENCIES_KEPT: Final = 1024
-"""Percentiles are those of so many entries, the latest."""
+"""Latest entries whose latencies make the percentiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long the latest entries took from being sent to their receipt, in milliseconds; 0 if there were none."""
+    """Latency of the latest entries from being sent to their receipt, in milliseconds; 0 if there were none."""
 
     p50_ms: float
     p95_ms: float

@@ -122,7 +122,7 @@ class AckGrouping:
         return remaining is not None and batch_index >= 0 and not remaining >> batch_index & 1
 
     def take(self, ids_max: int) -> list[AckCommand]:
-        """What is to be sent now, the cumulative ack first, then lists of at most ``ids_max``."""
+        """Commands to be sent now, the cumulative ack first, then lists of at most ``ids_max``."""
         commands: list[AckCommand] = []
         if self._cumulative_waits:
             words = words_of_bits(self._cumulative_remaining) or None
@@ -171,8 +171,8 @@ class AckGrouping:
             self.send_cumulative_again()
 
     def handed_over(self) -> None:
-        """What is not acknowledged goes to another consumer, or comes from one, that may have moved the subscription
-        back: a cumulative ack that was sent says nothing of what comes next, and is not repeated."""
+        """Unacknowledged messages go to another consumer, or come from one, that may have moved the subscription back:
+        a cumulative ack that was sent says nothing of later messages, and is not repeated."""
         if not self._cumulative_waits:
             self._forget_cumulative()
 

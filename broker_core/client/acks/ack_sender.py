@@ -77,7 +77,7 @@ class AckSender:
             self._send(connection)
 
     def forget(self) -> None:
-        """What waits is not sent: the subscription was moved, and all may come again, or it is gone."""
+        """Waiting acks are not sent: the subscription was moved, and all may come again, or it is gone."""
         self._grouping.forget()
         self.fail_waiting(
             UsageError(

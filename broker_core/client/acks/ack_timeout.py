@@ -89,7 +89,7 @@ class AckTimeoutTracker:
                 self._bucket_of[position] = newest
 
     def discard(self, positions: Iterable[Position]) -> None:
-        """These were acknowledged, or come again for another reason."""
+        """Entries that were acknowledged, or come again for another reason, expire no more."""
         self.settle()
         for position in positions:
             bucket = self._bucket_of.pop(position, None)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocking faces of what moves whole entries: entry reader, writer and consumer, and the cursor that follows them.
+"""Blocking handles of entry readers, writers and consumers, and of cursors: only the crossing between threads.
 
-As those in ``handles``: only the crossing between threads. Importing this must not load pyarrow.
+Importing this must not load pyarrow.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class EntryReader(Handle[AsyncEntryReader]):
 
     @property
     def first_position(self) -> Position | None:
-        """Where the first entry handed out is: behind the start if the data between was deleted."""
+        """Position of the first entry handed out: behind the start if the data between was deleted."""
         return self._inner.first_position
 
     @property
     def next_position(self) -> Position:
-        """What comes next: everything before it was handed out, or is not stored."""
+        """Position of the next entry: everything before it was handed out, or is not stored."""
         return self._inner.next_position
 
     @property
@@ -107,11 +107,11 @@ class EntryWriter(Handle["AsyncEntryWriter"]):
 
     @property
     def partitions(self) -> int:
-        """How many there are to write to: 1 for a topic that has none."""
+        """Partitions to write to: 1 for a topic that has none."""
         return self._inner.partitions
 
     def encode(self, rows: pa.RecordBatch, partitions: NDArray[np.int64] | None = None) -> list[EncodedRows]:
-        """The first half of ``write``, in which all that is wrong with ``rows`` is found. ``send`` must follow.
+        """The first half of ``write``, which finds all that is wrong with ``rows``. ``send`` must follow.
 
         ``partitions``: that of each row, or ``entry_writer.BY_KEY``; None: the keys decide.
         """
@@ -147,27 +147,27 @@ class EntryConsumer(Handle[AsyncEntryConsumer]):
 
     @property
     def failure(self) -> PulsarishError | None:
-        """Why this consumer has ended, None while it is in use."""
+        """The reason why this consumer has ended, None while it is in use."""
         return self._inner.failure
 
     @property
     def session(self) -> int:
-        """Changes when the consumer is attached anew, which gives all that it was given to anybody."""
+        """Count of attachments: with each the broker gives anybody the entries that it gave before."""
         return self._inner.session
 
     @property
     def has_given(self) -> bool:
-        """Whether something waits to be taken."""
+        """Whether entries wait to be taken."""
         return self._inner.has_given
 
     @property
     def is_attached(self) -> bool:
-        """Whether it is a consumer at a broker now; if not, it is on its way back to one."""
+        """Whether the consumer is at a broker now; if not, it is on its way back to one."""
         return self._inner.is_attached
 
     @property
     def has_permits(self) -> bool:
-        """Whether it is attached and the broker may give it something."""
+        """Whether the consumer is attached and the broker may give it something."""
         return self._inner.has_permits
 
     listen = post_to_loop(AsyncEntryConsumer.listen)
@@ -190,12 +190,12 @@ class CursorHandle(Handle[AsyncCursor]):
 
     @property
     def failure(self) -> PulsarishError | None:
-        """Why this handle has ended, None while it is in use."""
+        """The reason why this handle has ended, None while it is in use."""
         return self._inner.failure
 
     @property
     def session(self) -> int:
-        """How often the handle was attached to a broker; what was confirmed before the last time may be forgotten."""
+        """Count of attachments to a broker; acks confirmed before the last one may be forgotten."""
         return self._inner.session
 
     ack_through = run_on_loop(AsyncCursor.ack_through)
@@ -208,7 +208,8 @@ class CursorHandle(Handle[AsyncCursor]):
     def of_each(
         cls, thread: LoopThread, making: Coroutine[Any, Any, list[AsyncCursor | PulsarishError]]
     ) -> list[CursorHandle | PulsarishError]:
-        """The faces of what ``making`` makes, and its failures. An interrupt closes all that is made by then."""
+        """Handles of the cursors that ``making`` makes, and its failures. An interrupt closes all that is made by
+        then."""
         made: list[AsyncCursor | PulsarishError] = []
 
         async def make() -> None:
@@ -228,7 +229,7 @@ class CursorHandle(Handle[AsyncCursor]):
 
 
 def look_at_all(cursors: Sequence[CursorHandle]) -> list[CursorLook]:
-    """What the broker tells of each one's topic and subscription, asked all at once."""
+    """The newest entry and the mark-delete position of each cursor, asked all at once."""
     return shared_loop_thread().run(gathered(lambda cursor: cursor.inner.look(), cursors))
 
 

@@ -113,7 +113,7 @@ class Handle(Generic[I]):
 
     @classmethod
     def of(cls, thread: LoopThread, making: Coroutine[Any, Any, I]) -> Self:
-        """The face of what ``making`` makes. An interrupt closes that, though it may be made already."""
+        """A handle of the object that ``making`` makes. An interrupt closes that, though it may be made already."""
         made: list[I] = []
 
         async def make() -> None:
@@ -158,7 +158,7 @@ def take_room(window: SendWindow, size: int, timeout_s: float, no_room: Callable
 
 
 class Receipt:
-    """What became of one message, for the one thread that waits for it. An interrupt of that thread does no harm."""
+    """The fate of one message, for the one thread that waits for it. An interrupt of that thread does no harm."""
 
     __slots__ = ("_failure", "_latch", "_message_id")
 
@@ -178,12 +178,12 @@ class Receipt:
         return self._message_id is not None or self._failure is not None
 
     def wait(self) -> None:
-        """Until it is known; may be interrupted and called again."""
+        """Wait for the fate of the message; may be interrupted and called again."""
         if not self.is_known:
             self._latch.wait()
 
     def message_id(self) -> MessageId:
-        """Its id, when that is known; raises why it has none."""
+        """The message's id, when that is known; raises why it has none."""
         self.wait()
         if self._message_id is None:
             assert self._failure is not None
@@ -266,7 +266,7 @@ class Producer(Handle[AsyncProducer]):
             self._thread.post(inner.enqueue, message, on_sent, at_once)
 
     def _wait_for_room(self, size: int) -> None:
-        """Where waiting is asked for and possible; else QueueFullError."""
+        """Wait for room if that is asked for and possible; else QueueFullError."""
         inner = self._inner
         if self._thread.is_current or not inner.config.block_if_queue_full:
             raise inner.queue_full()

@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 STOP_S_MAX = 2.0
-"""How long the end of the interpreter waits for the loop to end; the thread is a daemon in any case."""
+"""The time for which the end of the interpreter waits for the loop's end; the thread is a daemon in any case."""
 
 SIGNAL_LOOK_S = 0.25
-"""How often a waiting thread wakes for signals: one that comes just before it falls asleep would not wake it."""
+"""The period in which a waiting thread wakes for signals: one just before it falls asleep would not wake it."""
 
 CALLS_AT_ONCE_MAX = 2000
-"""Posted calls that run before the loop looks at its sockets again."""
+"""Posted calls that run before the loop turns to its sockets again."""
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -43,11 +43,11 @@ class ChunkInfo(NamedTuple):
     total_bytes: int
     publish_time_ms: int
     codec: int = NONE
-    """How the whole message is compressed."""
+    """Compression of the whole message."""
 
 
 def chunk_info(metadata: pb.MessageMetadata) -> ChunkInfo:
-    """From the metadata of a chunk."""
+    """The ``ChunkInfo`` of a chunk's metadata."""
     return ChunkInfo(
         metadata.uuid,
         metadata.chunk_id,
@@ -70,9 +70,9 @@ class Outcome(NamedTuple):
 
     joined: Joined | None = None
     acks: tuple[Position, ...] = ()
-    """Acknowledge these: they are of no use to anybody."""
+    """Entries of no use to anybody, to be acknowledged."""
     awaits: tuple[Position, ...] = ()
-    """Delivered again, these may still become a message: they had to make room for others."""
+    """Entries that had to make room for others: delivered again, they may still become a message."""
     orphans: tuple[Position, ...] = ()
     """Chunks whose earlier ones are not here. Unless those come again before these expire, acknowledge these then."""
     mismatch: str = ""
@@ -151,7 +151,7 @@ def _unnamed_file() -> int:
 
 
 class _Context:
-    """One message in the making."""
+    """An incomplete message."""
 
     __slots__ = ("last_chunk", "parts", "positions", "received_s", "size_bytes")
 
@@ -200,12 +200,12 @@ class ChunkAssembly:
 
     @property
     def oldest_received_s(self) -> float | None:
-        """When the first chunk of the oldest incomplete message came; None if there is none."""
+        """The time of the first chunk of the oldest incomplete message; None if there is none."""
         return next((context.received_s for context in self._contexts.values()), None)
 
     @property
     def first_positions(self) -> list[Position]:
-        """Where the incomplete messages begin."""
+        """First chunks of the incomplete messages."""
         return [context.positions[0] for context in self._contexts.values()]
 
     @property
@@ -236,7 +236,7 @@ class ChunkAssembly:
         return given_up
 
     def postpone(self, now_s: float) -> None:
-        """What is incomplete is none the older for the time until now."""
+        """Incomplete messages do not age for the time until now."""
         for context in self._contexts.values():
             context.received_s = now_s
 
@@ -249,7 +249,7 @@ class ChunkAssembly:
             self.buffered_bytes += context.size_bytes
 
     def clear(self) -> None:
-        """Everything comes again from the first unacknowledged entry (5.3.9)."""
+        """Forget all: everything comes again from the first unacknowledged entry (5.3.9)."""
         self._contexts.clear()
         self._dropped.clear()
         self.buffered_bytes = 0

@@ -43,17 +43,16 @@ one consumer have no more by default; what is beyond was acknowledged by another
 
 
 GAVE_WAY_MAX: Final = 10_000
-"""So many chunks of messages that had to make room are spared by cumulative acknowledgements, which look at all."""
+"""Chunks of messages that had to make room and are spared by cumulative acknowledgements, which look at all."""
 
 REDELIVERIES_MAX: Final = 2
-"""So often an incomplete message is given back, by all consumers together, before one acknowledges what there is."""
+"""Times that an incomplete message is given back, by all consumers together, before one acknowledges its chunks."""
 
 OFFERED_MAX: Final = 10_000
-"""So many messages that were given back are remembered. Of what is beyond, the broker's count tells."""
+"""Messages that were given back and are remembered. For others the broker's count tells."""
 
 LOOKS_PER_EXPIRY: Final = 4
-"""So often, while a message is not complete, it is looked whether its rest can come at all: it cannot where the
-application takes nothing."""
+"""Checks during an expiry whether the rest of a message can come at all: not if the application takes nothing."""
 
 
 FILE_BYTES_MIN: Final = 32 * 1024 * 1024
@@ -92,16 +91,17 @@ class ChunkReceiving:
         self._chunks_of: OrderedDict[Position, tuple[Position, ...]] = OrderedDict()
         self._kept = 0
         self._offered: OrderedDict[Position, None] = OrderedDict()
-        """Where messages begin that are not to be given back once more, as far as they are remembered."""
+        """First entries of messages that are not to be given back once more, as far as they are remembered."""
         self._awaited: Position | None = None
         self._coming: set[Position] = set()
         self._stands_by = False
         self._gave_way: dict[Position, None] = {}
-        """Where entries are in order: chunks of messages that had to make room and have not come again, in order."""
+        """Chunks of messages that had to make room and have not come again, in order; on subscriptions that keep
+        order."""
         self._timer: TimerHandle | None = None
 
     def __len__(self) -> int:
-        """Messages that are not complete."""
+        """Number of incomplete messages."""
         return len(self._assembly)
 
     @property
@@ -140,11 +140,12 @@ class ChunkReceiving:
 
     @property
     def in_use(self) -> bool:
-        """Whether something is here of a message that is not complete, or not acknowledged."""
+        """Whether a message is incomplete, or not acknowledged."""
         return bool(self._assembly or self._chunks_of or self._coming or self._gave_way)
 
     def arriving(self, position: Position) -> None:
-        """An entry is being delivered, and what was to come again before it has come. Where entries are in order."""
+        """An entry is being delivered: entries before it that were to come again have come. For subscriptions in
+        order."""
         if self._coming:
             self._coming = {each for each in self._coming if each > position}
 
@@ -158,10 +159,8 @@ class ChunkReceiving:
         return chunks
 
     def given_back(self, positions: Iterable[Position]) -> list[Position]:
-        """These messages are asked for again, which any consumer may get: they are not remembered here any more.
-
-        Their entries, with those of all chunks.
-        """
+        """Entries of messages that are asked for again, with those of all chunks; any consumer may get them, so they
+        are forgotten here."""
         return [each for position in positions for each in self._forget(position) or (position,)]
 
     @property
@@ -170,9 +169,9 @@ class ChunkReceiving:
         return len(self._chunks_of)
 
     def acknowledged(self, message_id: MessageId) -> tuple[Position, ...]:
-        """This message was acknowledged; the entries of its chunks before the last one.
+        """Entries of the chunks before the last one of a message that was acknowledged.
 
-        What was received says more than the id, which knows only the ends of the message if it was written down.
+        The receiver knows more than an id that was written down, which has only the ends of the message.
         """
         return (self._forget(message_id.position) or message_id.positions)[:-1]
 
@@ -182,10 +181,8 @@ class ChunkReceiving:
             self._forget(last)
 
     def earliest_needed(self, taken: MessageId | None) -> Position | None:
-        """Where a message begins of which something is here, but which the application has not taken yet.
-
-        ``taken``: the last one that it has. None: there is no such message.
-        """
+        """First entry of a message of which a part is here, and which the application has not taken yet; None if there
+        is none. ``taken``: the last message that the application has."""
         queued = [each[0] for last, each in self._chunks_of.items() if taken is None or last > taken.position]
         awaited = () if self._awaited is None else (self._awaited,)
         return min((*self._assembly.first_positions, *queued, *awaited), default=None)
@@ -204,14 +201,14 @@ class ChunkReceiving:
             self._timer = None
 
     def stood_down(self, taken: MessageId | None) -> None:
-        """Another consumer of a Failover subscription gets everything that is not acknowledged. It may put together
-        what is incomplete here, so nothing is given up here before ``took_over``, nor of what still comes: a read that
+        """Another consumer of a Failover subscription gets everything unacknowledged, and may put together what is
+        incomplete here. So nothing is given up here before ``took_over``, nor of chunks that still come: a read that
         crosses the change of the active consumer ends at the former one on Apache Pulsar."""
         self.reattached(taken)
         self._stands_by = True
 
     def took_over(self) -> None:
-        """This consumer gets everything that is not acknowledged, from its first chunk."""
+        """The consumer gets everything that is not acknowledged, from its first chunk."""
         if not self._stands_by:
             return
         self._stands_by = False

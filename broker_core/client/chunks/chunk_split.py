@@ -25,7 +25,7 @@ CHUNKED_BYTES_MAX: Final = 2**31 - 1
 
 
 class ChunkEntry(NamedTuple):
-    """One chunk, ready to be sent: what stands before its part, and a view of the part."""
+    """A chunk to be sent: the head before its part, and a view of the part."""
 
     head: bytes
     part: memoryview
@@ -40,7 +40,7 @@ def check_can_be_chunked(topic: TopicName) -> None:
 
 
 def chunk_count(size_bytes: int, limit_bytes: int) -> int:
-    """How many parts of at most ``limit_bytes`` a payload needs; one at least, also for an empty payload."""
+    """Number of parts of at most ``limit_bytes`` of a payload; 1 for an empty one."""
     return max(1, -(-size_bytes // limit_bytes))
 
 

@@ -26,7 +26,7 @@ ReadEntries: TypeAlias = Callable[[Position, Position], Iterable[Sequence[EntryR
 """The entries of [start, end) of the same topic."""
 
 LOOK_BACK_ENTRIES: Final = (100, 10_000)
-"""How far before the range the first chunk is looked for, one try after the other; then in the whole topic."""
+"""Entries before the range among which the first chunk is sought, one try after the other; then the whole topic."""
 
 _CHUNK_FIELDS: Final = ("uuid", "chunk_id", "num_chunks_from_msg", "total_chunk_msg_size")
 
@@ -47,7 +47,8 @@ class ChunkedEntries:
 
     @property
     def unfinished_from(self) -> Position | None:
-        """Where the earliest message begins of which a chunk was here, and not the last one; None if there is none."""
+        """First entry of the earliest message of which a chunk was here, and not the last one; None if there is
+        none."""
         return min(self._assembly.first_positions, default=None)
 
     def joined(self, entries: Sequence[EntryRef]) -> list[EntryRef]:

@@ -53,20 +53,20 @@ class ReattachTimer:
         self._until = self._loop.time() + self._next_s
 
     def reset(self) -> None:
-        """Something has come."""
+        """Begin the wait anew: an entry has come."""
         self._next_s = self._first_s
         self._until = self._loop.time() + self._next_s
 
 
 class Arrival:
-    """One task waits at a time; what came while no task waited is not remembered."""
+    """Waiting of one task at a time; what came while no task waited is not remembered."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._awaited: asyncio.Future[None] | None = None
 
     def tell(self) -> None:
-        """Something has come, or nothing will come any more: wake the task that waits."""
+        """Wake the task that waits: an entry has come, or nothing will come any more."""
         if self._awaited is not None and not self._awaited.done():
             self._awaited.set_result(None)
 

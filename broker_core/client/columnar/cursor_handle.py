@@ -46,14 +46,14 @@ T = TypeVar("T")
 
 
 class CursorLook(NamedTuple):
-    """What the broker tells a cursor: the newest entry, and how far it is acknowledged (None: it does not tell)."""
+    """The newest entry, and how far the cursor is acknowledged (None: the broker does not tell)."""
 
     last: LastEntry
     mark_delete: Position | None
 
 
 class CursorNews(NamedTuple):
-    """The entry that came and what a look behind it has shown; None for what is not known, as the broker was lost."""
+    """The entry that came and a look behind it; None where nothing is known, as the broker was lost."""
 
     position: Position | None = None
     look: CursorLook | None = None
@@ -178,7 +178,8 @@ class AsyncCursor(HeldSubscription):
         self.session += 1
 
     def message(self, head: MessageHead, body: bytes) -> None:
-        """It stays unacknowledged: the reader of the topic acknowledges it with all that it has read."""
+        """Count the pushed entry, which stays unacknowledged: the reader of the topic acknowledges all that it has
+        read."""
         messages, index, published = 1, -1, -1
         try:
             broker, entry = split_broker_entry(body)

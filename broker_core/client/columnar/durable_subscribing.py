@@ -57,14 +57,14 @@ from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
-"""What looking at a damaged entry ends with."""
+"""Errors with which looking at a damaged entry ends."""
 
 _VISITOR_IS_THERE: Final = "NonDurable subscription with the same name already exists"
-"""What Apache Pulsar says while it has not removed the subscription that a question has left behind."""
+"""The refusal of Apache Pulsar while it has not removed the subscription that a question has left behind."""
 
 
 class DurableSubscribing:
-    """How one owner subscribes, again and again. With ``must_exist`` it makes no subscription, not even at first."""
+    """Subscribing of one owner, again and again. With ``must_exist`` no subscription is made, not even at first."""
 
     def __init__(self, network: Network, probes: Probes, request: Subscribing, config: CursorConfig) -> None:
         self._network = network
@@ -78,7 +78,7 @@ class DurableSubscribing:
         """The first entry that is needed, as seen by an attempt whose end was not seen."""
 
     def needs(self, position: Position) -> None:
-        """Nothing at or behind ``position`` may be lost. It does not go back. May be called on any thread."""
+        """Entries at or behind ``position`` must not be lost. It does not go back. May be called on any thread."""
         if self._needed_from is None or position > self._needed_from:
             self._needed_from = position
 

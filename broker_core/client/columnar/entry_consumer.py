@@ -33,14 +33,14 @@ from broker_core.wire.entry_acks import entry_acks
 from broker_core.wire.heads import MessageHead
 
 BACKLOG_S_MAX: Final = 5.0
-"""How long the size of a backlog is waited for: it is only told to people."""
+"""Time limit for the size of a backlog: only people are told of it."""
 
 OnGiven = Callable[[], None]
 """Is called on the client's thread when something was given where nothing was, and when the consumer has ended."""
 
 
 class Given(NamedTuple):
-    """What ``take`` hands out: entries in the order in which they came, and the session that they belong to."""
+    """Entries in the order in which they came, and the session that they belong to."""
 
     session: int
     entries: list[GivenEntry]

@@ -30,10 +30,10 @@ from broker_core.wire.entry import messages_of, split_broker_entry
 from broker_core.wire.heads import MessageHead
 
 ENTRIES_AHEAD_MAX: Final = 400
-"""So many entries at most may be on their way when the count ends."""
+"""Entries that may be on their way when the count ends."""
 
 ENTRIES_FIRST: Final = 10
-"""So many are asked for before anything is known of their sizes."""
+"""Entries that are asked for before anything is known of their sizes."""
 
 COUNTS_AT_ONCE: Final = 64
 """Counts of one call that run at a time: each makes a subscription for its time, and a query may read thousands of
@@ -41,7 +41,7 @@ partitions."""
 
 
 class Span(NamedTuple):
-    """What to count: the entries in [start, end) of a plain topic or one partition, up to one that reaches a bound."""
+    """The entries in [start, end) of a plain topic or one partition, to be counted up to one that reaches a bound."""
 
     topic: str
     start: Position
@@ -66,7 +66,7 @@ class Counted(NamedTuple):
 
 
 class EntryCount(EntriesOnly):
-    """One count."""
+    """One count of a span."""
 
     def __init__(self, network: Network, span: Span) -> None:
         self._network = network
@@ -133,7 +133,7 @@ class EntryCount(EntriesOnly):
             leave_silently(connection, self._id)
 
     def _give_permits(self) -> None:
-        """So many that the broker may send the entries that are likely to be wanted, judged by those that came.
+        """Permit the entries that are likely to be wanted, judged by those that came.
 
         A broker that has permits for some messages may send as many entries, however many messages these hold.
         """

@@ -43,12 +43,12 @@ from broker_core.wire.entry import BytesLike, EntryRef
 from broker_core.wire.heads import MessageHead
 
 PERMITS: Final = 1_000_000_000
-"""What the broker may push, in messages: more than any reader will see, so that only bytes hold it back. Twice as much
-still fits in the 32 bits in which brokers count."""
+"""Permits in messages: more than any reader will see, so that only bytes hold the broker back. Twice as much still fits
+in the 32 bits in which brokers count."""
 
 EARLY_PERMITS: Final = 1000
-"""What the broker may push before it has answered the subscribe: as much as any consumer's queue takes. They come on
-top of what is expected, for a broker may ignore them."""
+"""Permits before the broker has answered the subscribe: as many as any consumer's queue takes. They come on top of the
+expected messages, for a broker may ignore them."""
 
 SHORT_BYTES_MAX: Final = 1024 * 1024
 """A range of so many bytes at most is short: opening a connection takes about as long as reading it."""
@@ -81,11 +81,11 @@ class AsyncEntryReader(EntriesOnly):
     ) -> None:
         self.topic = topic
         self.first_position: Position | None = None
-        """Where the first entry handed out is: behind ``start`` if the data between was deleted."""
+        """Position of the first entry handed out: behind ``start`` if the data between was deleted."""
         self.ended_early = False
         """True if the topic holds nothing more although ``end`` was not reached."""
         self.next_position = start
-        """What comes next: everything before it was handed out, or is not stored."""
+        """Position of the next entry: everything before it was handed out, or is not stored."""
         self._network = network
         self._end = end
         self._buffer_bytes_max = config.buffer_bytes_max

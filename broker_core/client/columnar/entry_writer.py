@@ -116,7 +116,7 @@ class AsyncEntryWriter:
 
     @property
     def partitions(self) -> int:
-        """How many there are to write to: 1 for a topic that has none."""
+        """Partitions to write to: 1 for a topic that has none."""
         return len(self._lanes)
 
     def closed_lanes(self, routed: Routed) -> list[int]:

@@ -55,7 +55,7 @@ class GivenEntry(NamedTuple):
 
 
 def given_entry(head: MessageHead, body: bytes, *, with_key: bool) -> GivenEntry:
-    """What ``head`` and ``body`` of a MESSAGE say. ``with_key``: also the hash of the sticky key."""
+    """The entry of a MESSAGE. ``with_key``: also the hash of its sticky key."""
     if not with_key and len(body) <= SMALL_BYTES and is_plain(body):
         return _new_tuple(GivenEntry, (head.ledger, head.entry, 1, head.redelivery_count, None, NO_KEY_HASH, None))
     try:

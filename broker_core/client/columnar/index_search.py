@@ -69,7 +69,8 @@ class IndexSearch:
             self._answer = entry.position
 
     def _entries_ahead(self) -> int:
-        """How far to go in a ledger of unknown length: by the size of the last entry, at least twice as far as before.
+        """Entries to go ahead in a ledger of unknown length: by the size of the last entry, at least twice as many as
+        before.
 
         Going past the ledger's end is no loss, as it gives the first entry of the next one.
         """

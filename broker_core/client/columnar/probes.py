@@ -45,10 +45,10 @@ from broker_core.wire.proto import pulsar_api_pb2 as pb
 T = TypeVar("T")
 
 LINGER_S: Final = 1.0
-"""How long a reader waits for the next question about its topic's end: who plans a read has several in a row."""
+"""Time for which a reader waits for the next question about its topic's end: a planner has several in a row."""
 
 PASSING_S: Final = 1.0
-"""How long a broker may take to pass over entries that it gives to nobody. It does that as it reads them."""
+"""Time for which a broker may pass over entries that it gives to nobody. It does that as it reads them."""
 
 
 class LastEntry(NamedTuple):
@@ -68,8 +68,8 @@ _DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
 
 
 class Bounds(NamedTuple):
-    """What lies around a position: the last entry before it, its number -1 if there is none, and the first one at or
-    behind it that comes. ``before`` is in a later ledger if that of the position is deleted."""
+    """Entries around a position: the last one before it, its number -1 if there is none, and the first one at or behind
+    it. ``before`` is in a later ledger if that of the position is deleted."""
 
     before: Position
     first: EntryRef | None
@@ -80,7 +80,7 @@ NO_ENTRY: Final = LastEntry(POSITION_EARLIEST, -1, 0)
 
 
 class Edges(NamedTuple):
-    """Where a topic begins and ends. ``first``: its first entry, None if ``last`` says that there is none."""
+    """First and newest entry of a topic. ``first`` is None if ``last`` says that there is none."""
 
     first: EntryRef | None
     last: LastEntry
@@ -346,7 +346,7 @@ class Probes:
         self._waiting.clear()
 
     async def with_index(self, topic: TopicName, position: Position, messages: int) -> LastEntry:
-        """What is known of the last entry, and its index; ``messages`` 0: the topic is empty."""
+        """The last entry with its index; ``messages`` 0: the topic is empty."""
         task = f"ask for the message index of {position} of {topic}"
         return await self._network.retried(lambda: self._with_index(topic, position, messages), task)
 
@@ -413,7 +413,7 @@ async def passed_over(network: Network, topic: TopicName, position: Position, un
 
 
 async def unless_unmade(asking: Awaitable[T], empty: T, *, unmade_ok: bool) -> T:
-    """What ``asking`` finds; ``empty`` of a partition that is not there, if ``unmade_ok``."""
+    """The answer of ``asking``; ``empty`` for a partition that is not there, if ``unmade_ok``."""
     try:
         return await asking
     except PartitionUnmadeError:

@@ -63,7 +63,7 @@ class Attachment:
         knows_broker: bool = False,
     ):
         self.connection: Connection | None = None
-        """Where the owner is attached now, or None."""
+        """The connection at which the owner is attached, or None."""
         self._network = network
         self._topic = topic
         self._owner = owner
@@ -81,7 +81,7 @@ class Attachment:
 
     @property
     def end(self) -> PulsarishError | None:
-        """Why there will be no other attempt: given up or closed; None as long as there may be."""
+        """The reason why there will be no other attempt: given up or closed; None as long as there may be."""
         return self._end
 
     async def open(self, timeout_s: float | None = None) -> None:
@@ -125,7 +125,7 @@ class Attachment:
             self.again()
 
     def _named(self, connection: Connection, address: str) -> BrokerAddress | None:
-        """What ``connection`` has named as the next broker, None to ask the cluster."""
+        """The broker that ``connection`` has named as the next one, None to ask the cluster."""
         try:
             return address_named_by(connection.address, address) if address else None
         except ConfigError as unusable:

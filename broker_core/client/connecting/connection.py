@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 CLIENT_VERSION: Final = f"Pulsarish-Python-v{__version__}"
 
 LINGER_S: Final = 5.0
-"""What is not sent when a connection is closed may take this long to leave; a broker that is stuck never takes it."""
+"""Time for unsent bytes to leave when a connection is closed; a broker that is stuck never takes them."""
 
 _live: weakref.WeakSet[Connection] = weakref.WeakSet()
 
@@ -122,12 +122,12 @@ class Introduction:
         self._address = address
         self._identity = identity
         self._credential = credential
-        """What the broker was told last."""
+        """The credential that the broker was told last."""
         self._loop = asyncio.get_running_loop()
         self._renewal: asyncio.Task[None] | None = None
 
     def connect_command(self) -> BaseCommand:
-        """What a connection begins with."""
+        """The CONNECT command."""
         connect = pb.CommandConnect(
             client_version=CLIENT_VERSION,
             protocol_version=PROTOCOL_VERSION,
@@ -213,7 +213,7 @@ class _Ports:
         self.topic_watches: dict[int, TopicWatchPort] = {}
 
     def handlers(self) -> dict[int, Callable[[BaseCommand], None]]:
-        """What to do with each command, but the two hot ones."""
+        """Handlers of all commands but the two hot ones."""
         return {
             BaseCommand.SEND_ERROR: self._on_send_error,
             BaseCommand.CLOSE_PRODUCER: self._on_close_producer,
@@ -307,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
             BaseCommand.AUTH_CHALLENGE: lambda _: self._introduction.renew(self.send, self.close),
             **self._ports.handlers(),
         }
-        """What to do with each command that is neither an answer nor one of the two hot ones."""
+        """Handlers of the commands that are neither an answer nor one of the two hot ones."""
 
     # -- for our own side
 

@@ -62,11 +62,11 @@ async def outcomes(
 
 
 ANSWERS_S_MAX: Final = 2.0
-"""How long a refusal is kept back for the answers to the other parts, which take milliseconds as a rule."""
+"""Time for which a refusal is kept back for the answers to the other parts, which take milliseconds as a rule."""
 
 
 class Part(Protocol):
-    """What serves one partition or topic. ``close`` is harmless where ``open`` has failed or was cancelled."""
+    """The part for one partition or topic. ``close`` is harmless where ``open`` has failed or was cancelled."""
 
     async def open(self) -> None: ...
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who one client is towards brokers: its credential as of now, its TLS context, and the words if a broker refuses it.
+"""Identity of a client towards brokers: its credential as of now, its TLS context, and the words if a broker refuses
+it.
 
-Owns that files are read and issuers asked away from the event loop, one at a time, so that many connections that open
-together ask once. Knows nothing of what a connection sends. Invariant: no text that leaves here holds a credential.
+Files are read and issuers asked away from the event loop, one at a time, so that many connections that open together
+ask once. Knows nothing of what a connection sends. Invariant: no text that leaves here holds a credential.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Identity:
         return self._authentication.method if self._authentication is not None else "none"
 
     async def credential(self, instead_of: Secret | None = None) -> Secret:
-        """What to send now; ``instead_of``: what was not accepted, which may come again.
+        """The credential to send; ``instead_of``: one that was not accepted, which may come again.
 
         ConfigError if there is none, AuthenticationError if an issuer refuses, or a retriable error.
         """

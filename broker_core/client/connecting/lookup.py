@@ -103,7 +103,7 @@ class Lookup:
         self._served[topic] = broker
 
     async def broker_of(self, topic: TopicName) -> BrokerAddress:
-        """Where to connect for ``topic``."""
+        """The broker to connect to for ``topic``."""
         connection = await self.service_connection()
         authoritative = False
         for _ in range(REDIRECTS_MAX):

@@ -40,7 +40,7 @@ class Network:
         self.memory = SendWindow(0, config.memory_limit_bytes)
         """Entries of all producers that wait for receipts, beside the window of each."""
         self.open: set[Closable] = set()
-        """What was made and not closed: the client closes it with itself."""
+        """Open objects of the client, which closes them with itself."""
         self._leaving: set[asyncio.Task[None]] = set()
         self._producer_ids = itertools.count()
         self._consumer_ids = itertools.count()

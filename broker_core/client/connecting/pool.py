@@ -34,13 +34,13 @@ from broker_core.loop.waiting import looked_at
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 KEPT_S: Final = 60.0
-"""How long a connection that was given back waits for its next user: longer than micro-batches are apart."""
+"""Time for which a connection that was given back waits for its next user: longer than micro-batches are apart."""
 
 GOODBYE_S_MAX: Final = 1.0
-"""How long the broker may take to stop sending after the consumer was closed; then a new connection is cheaper."""
+"""Time for the broker to stop sending after the consumer was closed; then a new connection is cheaper."""
 
 KEPT_MAX: Final = 4
-"""How many wait at most: as many as one process reads partitions at a time, not as many as it has ever read."""
+"""Waiting connections: as many as one process reads partitions at a time, not as many as it has ever read."""
 
 
 _HINT_LED: Final = (
@@ -222,7 +222,7 @@ async def _reached(connection: Connection, context: ssl.SSLContext | None, whole
 
 
 async def _places_of(address: BrokerAddress) -> list[str]:
-    """What ``address`` is to be called by: the addresses of its name, in their order."""
+    """Addresses of the name in ``address``, in their order."""
     with suppress(ValueError):
         ip_address(address.host)
         return [address.host]

@@ -31,7 +31,7 @@ ANSWERS: Final = {
 
 
 class Requests:
-    """What one connection has asked its broker."""
+    """Requests of one connection to its broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -40,7 +40,7 @@ class Requests:
         self._consumers: dict[int, int] = {}
         """Which consumer a request is for, where it is for one."""
         self._taken_back: dict[int, Callable[[], None]] = {}
-        """What to do when the broker answers that it has done what was cancelled meanwhile."""
+        """Calls for when the broker answers that it has done what was cancelled meanwhile."""
 
     def next_id(self) -> int:
         """A number for one request."""
@@ -55,7 +55,7 @@ class Requests:
         return future
 
     def forget(self, request_id: int) -> None:
-        """Nobody waits for this answer any more."""
+        """Forget a request for whose answer nobody waits."""
         self._waiting.pop(request_id, None)
         self._consumers.pop(request_id, None)
 

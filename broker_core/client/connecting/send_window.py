@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much one producer, or all of a client, may have waiting for receipts, and the callers that wait for room.
+"""Windows of entries that wait for receipts, of one producer or of all of a client, and the callers that wait for room.
 
 Thread-safe: an application thread takes room before it hands a message to the event loop, the loop gives it back with
 the receipt. Knows neither loops nor threads beyond its lock; a waiter is any callable. Source: semantics 1.7.6; PIP-74.

@@ -19,7 +19,7 @@ _TLS_SCHEME: Final = "pulsar+ssl://"
 
 
 class BrokerAddress(NamedTuple):
-    """Where to connect. ``proxied_for``: the broker behind a proxy that this connection is meant for, or ""."""
+    """An address to connect to. ``proxied_for``: the broker behind a proxy that the connection is meant for, or ""."""
 
     host: str
     port: int

@@ -25,7 +25,7 @@ from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 CLOSE_S_MAX: Final = 5.0
-"""How long leaving waits for the broker's answer; a broker that is gone forgets the consumer anyway."""
+"""Time limit of leaving; a broker that is gone forgets the consumer anyway."""
 
 _TYPES: Final[dict[SubscriptionType, pb.CommandSubscribe.SubType]] = {
     "exclusive": pb.CommandSubscribe.Exclusive,
@@ -40,7 +40,7 @@ _INITIAL: Final[dict[InitialPosition, pb.CommandSubscribe.InitialPosition]] = {
 
 
 ReaderKind: TypeAlias = Literal["count", "entries", "probe", "reader"]
-"""What a subscription that lives with its consumer is for."""
+"""Purpose of a subscription that lives with its consumer."""
 
 
 def reader_subscription(kind: ReaderKind) -> str:
@@ -184,7 +184,7 @@ async def last_message_id(connection: Connection, consumer_id: int) -> pb.Comman
 
 
 async def backlog(connection: Connection, consumer_id: int, timeout_s: float) -> int | None:
-    """How many entries of the consumer's subscription nobody has acknowledged; None if the broker does not tell."""
+    """Entries of the consumer's subscription that nobody has acknowledged; None if the broker does not tell."""
     request_id = connection.next_request_id()
     asked = pb.CommandConsumerStats(consumer_id=consumer_id, request_id=request_id)
     command = BaseCommand(type=BaseCommand.CONSUMER_STATS, consumerStats=asked)
@@ -195,7 +195,7 @@ async def backlog(connection: Connection, consumer_id: int, timeout_s: float) ->
 
 
 def mark_delete_of(answer: pb.CommandGetLastMessageIdResponse) -> Position | None:
-    """How far the subscription is acknowledged; None if the broker does not tell."""
+    """Mark-delete position of the subscription; None if the broker does not tell."""
     known = answer.HasField("consumer_mark_delete_position")
     return read_position(answer.consumer_mark_delete_position) if known else None
 
@@ -210,7 +210,7 @@ class _Visitor(EntriesOnly):
         """Never called: this consumer gives no permits."""
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
-        """Nothing to do: this consumer is about to leave, and a request that is under way fails by itself."""
+        """Ignore the loss: this consumer is about to leave, and a request that is under way fails by itself."""
 
 
 async def is_subscription_there(connection: Connection, visitor_id: int, topic: TopicName, subscription: str) -> bool:

@@ -34,7 +34,7 @@ Acknowledgeable: TypeAlias = Message | MessageId
 """A message, or its id where that is enough to find its partition."""
 
 SeekTarget: TypeAlias = MessageId | InitialPosition | int | Message | Callable[[str], MessageId | InitialPosition | int]
-"""Where to go: an id or message, a publish time in milliseconds, or what a function says for each topic."""
+"""Target of a seek: an id or message, a publish time in milliseconds, or what a function says for each topic."""
 
 
 class Addressing:
@@ -90,7 +90,7 @@ class Addressing:
 
 
 def redelivery_count_of(what: Acknowledgeable) -> int:
-    """How often it was delivered before, 0 if that is not known."""
+    """Redelivery count of a message, 0 if it is not known."""
     return what.redelivery_count if isinstance(what, Message) else 0
 
 
@@ -117,14 +117,14 @@ class BatchReceiving:
         self._wake = wake
         self._late_failure: PulsarishError | None = None
         self.kept: deque[Message] = deque()
-        """What calls had taken that were cancelled: the consumer gives these out first."""
+        """Messages taken by calls that were cancelled: the consumer gives these out first."""
 
     def drop(self, source: Source) -> None:
-        """What is kept of ``source`` was sent before a seek or a rewind."""
+        """Drop kept messages of ``source``, sent before a seek or a rewind."""
         self.kept = deque([each for each in self.kept if each.source is not source])
 
     def keep(self, messages: list[Message]) -> None:
-        """Leave what was taken to the next call, or to one that waits already."""
+        """Leave taken messages to the next call, or to one that waits already."""
         if messages:
             self.kept.extendleft(reversed(messages))
             self._wake()
@@ -224,7 +224,7 @@ class AsyncConsumer:
 
     @property
     def children(self) -> tuple[TopicConsumer, ...]:
-        """One for each topic or partition; more may come and, of a pattern, go."""
+        """Parts for each topic or partition; more may come and, of a pattern, go."""
         return self._topics.parts
 
     @property
@@ -360,7 +360,7 @@ class AsyncConsumer:
         return bool(children) and all(child.has_ended for child in children)
 
     def stats(self) -> ConsumerStats:
-        """What this consumer has done so far, and what it holds. May be called on any thread."""
+        """Statistics of this consumer, and what it holds. May be called on any thread."""
         children, sums = self.children, self._counters
         return ConsumerStats(
             entries_received=sums.entries,

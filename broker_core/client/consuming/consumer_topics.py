@@ -29,7 +29,7 @@ from broker_core.client.messages.start_point import StartPoint
 
 
 class Wanted(NamedTuple):
-    """What a consumer was asked to read: ``topics``, or those that match ``pattern``, and its own retry topic.
+    """Topics to read: ``topics``, or those that match ``pattern``, and the consumer's own retry topic.
 
     ``start``: where subscriptions that are not durable begin.
     """
@@ -260,7 +260,7 @@ class ConsumerTopics:
             self._queue.resize(part, *share)
 
     def _share(self, parts: int) -> QueueShare:
-        """What each of so many parts may have queued."""
+        """The share of the receiver queue of each of ``parts``."""
         total = self._config.max_total_receiver_queue_size_across_partitions
         scaled = self._config.auto_scaled_receiver_queue_size_enabled
         limit = self._network.config.memory_limit_bytes if scaled else 0

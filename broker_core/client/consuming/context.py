@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all topics and partitions of one consumer have in common, and the share that each has of the receiver queue."""
+"""Context that all topics and partitions of one consumer share, and their shares of the receiver queue."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MixedKeys:
 
 
 def _ordered_by(message: Message) -> bytes | None:
-    """What Key_Shared goes by (semantics 1.6); None if the message has no key."""
+    """The key by which Key_Shared dispatches (semantics 1.6); None if the message has none."""
     if message.ordering_key is not None:
         return message.ordering_key
     key = message.key
@@ -71,7 +71,7 @@ class ConsumerContext(NamedTuple):
 
 
 class QueueShare(NamedTuple):
-    """What one part may have queued: messages, in about so many bytes (0: any number)."""
+    """Share of one part in the receiver queue: messages, in about so many bytes (0: any number)."""
 
     messages: int
     bytes_max: int = 0

@@ -39,7 +39,7 @@ from broker_core.wire.heads import MessageHead
 
 
 class DeliveredEntries:
-    """What was delivered while a message in chunks was under way, as runs of entries: few, however many came."""
+    """Entries delivered while a message in chunks was under way, as runs: few, however many entries came."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[int, int, int]] = []
@@ -77,7 +77,7 @@ class DeliveredEntries:
         return taken
 
     def clear(self) -> None:
-        """Nothing that was delivered matters any more."""
+        """Forget all entries."""
         self._runs.clear()
         self._last = None
 

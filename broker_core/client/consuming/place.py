@@ -78,7 +78,7 @@ class Place:
         self.unplaced = None if self.durable or knows_start else []
 
     def start_at_broker(self, first_chunk_needed: Position | None) -> MessageId | Position | None:
-        """Where a subscription that the broker does not remember has to begin, so that no chunk is missed."""
+        """The start of a subscription that the broker does not remember, so that no chunk is missed."""
         if self._start is None or self.durable:
             return None
         start = self._start.message_id.first_chunk
@@ -87,7 +87,7 @@ class Place:
 
     @property
     def rollback_s(self) -> int:
-        """How far before now the subscription begins; 0: the start is not a time."""
+        """Seconds before now at which the subscription begins; 0: the start is not a time."""
         return self._start.rollback_s if self._start is not None else 0
 
     def attached(self) -> None:

@@ -198,7 +198,7 @@ class Redelivery:
             self._dead.clear()
 
     def stop(self) -> None:
-        """Nothing comes again."""
+        """Stop all trackers."""
         self._nacks.clear()
         if self._timeouts is not None:
             self._timeouts.stop()
@@ -210,7 +210,7 @@ class Redelivery:
             await self._dead.settled()
 
     def _forget_nack(self, message_id: MessageId) -> None:
-        """This message needs no redelivery; others of its batch that the application holds may still do."""
+        """Forget the nack of a message; others of its batch that the application holds may still need redelivery."""
         position = message_id.position
         if position not in self._nacks:
             return

@@ -40,9 +40,9 @@ class AsyncTableView:
 
     def __init__(self, reader: AsyncReader, network: Network) -> None:
         self.values: dict[str, bytes] = {}
-        """What the table holds now; only this class changes it."""
+        """Rows of the table; only this class changes them."""
         self.failure: PulsarishError | None = None
-        """Why nothing more comes, if so."""
+        """The reason why nothing more comes, if so."""
         self._reader = reader
         self._network = network
         self._listeners: list[OnChange] = []

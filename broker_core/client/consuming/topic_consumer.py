@@ -299,7 +299,7 @@ class TopicConsumer:
             self._context.network.loop.call_soon(self.want)
 
     def _subscribing(self) -> Subscribing:
-        """What the broker is asked for."""
+        """The SUBSCRIBE request."""
         config, place = self._context.config, self.place
         start = place.start_at_broker(self.acks.chunks.earliest_needed(place.last_taken))
         return Subscribing(

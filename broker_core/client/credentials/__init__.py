@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who the client is, and whom it believes: tokens, passwords, certificates."""
+"""Credentials of the client (tokens, passwords, certificates), and the CAs that it trusts."""

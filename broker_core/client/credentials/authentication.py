@@ -32,17 +32,17 @@ class ClientCertificate(NamedTuple):
 
 
 class Authentication(ABC):
-    """One way to say who the client is. ``str()`` names it in errors, without anything secret."""
+    """A way to authenticate. ``str()`` names it in errors, without anything secret."""
 
     method: ClassVar[str]
-    """Its name in the protocol."""
+    """Name of the way in the protocol."""
 
     @abstractmethod
     def credential(self, instead_of: Secret | None = None) -> Secret:
-        """What to send now. May block for seconds, so it is called on a thread that may.
+        """The credential to send. May block for seconds, so it is called on a thread that may.
 
-        ``instead_of``: what the broker did not accept, or does not any more; the same may come again. ConfigError if
-        there is none; a retriable error if there may be one later.
+        ``instead_of``: one that the broker did not accept, or does not any more; the same may come again. ConfigError
+        if there is none; a retriable error if there may be one later.
         """
 
     def asked(self, instead_of: Secret | None = None) -> Secret:
@@ -68,7 +68,7 @@ class Authentication(ABC):
         return ""
 
     def why_refused(self, credential: Secret) -> str:
-        """What can be seen from here that is wrong with ``credential``, in words; "" if nothing."""
+        """A visible fault of ``credential``, in words; "" if there is none."""
         return ""
 
     @abstractmethod

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ANSWER_S_MAX: Final = 10.0
-"""How long one request to the issuer may take."""
+"""Time limit of one request to the issuer."""
 
 RENEWED_EARLY: Final = 0.1
 """The share of a token's life that is left when it is renewed."""
@@ -49,7 +49,7 @@ _HINT_KEY: Final = 'it holds JSON: {"client_id": "...", "client_secret": "..."}'
 
 
 class ClientKey(NamedTuple):
-    """What the issuer knows a client by. ``issuer_url``: "" if the key does not say."""
+    """Key by which the issuer knows a client. ``issuer_url``: "" if the key does not say."""
 
     client_id: str
     client_secret: Secret
@@ -232,7 +232,7 @@ def _checked_url(url: str, what: str) -> str:
 
 
 def _life_s(answer: dict[str, Any]) -> float:
-    """How long a token lives, for ever if the issuer does not say. Some say it as text."""
+    """Lifetime of a token, endless if the issuer does not say. Some say it as text."""
     try:
         lives_s = float(answer.get("expires_in") or 0)
     except (TypeError, ValueError, OverflowError):

@@ -118,7 +118,7 @@ class _Params:
         return value
 
     def _from_pairs(self, text: str) -> dict[str, str]:
-        """Nothing unless all names are known: others may be parts of a secret, which no error may repeat."""
+        """Parameters if all names are known: others may be parts of a secret, which no error may repeat."""
         pairs = [each.partition(":") for each in text.split(",")]
         named = {self._known.get(_form(name.strip()), ""): value.strip() for name, _, value in pairs}
         return {} if "" in named else named

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom a client believes over TLS, what it shows itself, and what a failed handshake means in words.
+"""TLS of a client: the CAs that it trusts, its own certificate, and a failed handshake in words.
 
 Owns the ``SSLContext`` and the errors of its files. Knows nothing of connections. Invariants: without an explicit
 setting a peer must have a certificate that a trusted CA signed, for the name by which it was called, before a byte is
-sent to it; TLS is 1.2 or newer; files that have changed are read again for the next connection.
-Source: Pulsar docs, "TLS Encryption"; X509_V_ERR numbers from OpenSSL.
+sent to it; TLS is 1.2 or newer; files that have changed are read again for the next connection. Source: Pulsar docs,
+"TLS Encryption"; X509_V_ERR numbers from OpenSSL.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HINT_NAME: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """How a client does TLS. ``trust_path``: PEM file of the CAs to believe, "" for the system's."""
+    """TLS settings of a client. ``trust_path``: PEM file of the trusted CAs, "" for the system's."""
 
     trust_path: str = ""
     allow_insecure: bool = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the copy of a message looks like in a retry topic or a dead letter topic. Pure.
+"""Copies of messages in a retry topic or a dead letter topic. Pure.
 
 Invariants: the first topic and the first id of a message stay the same in every copy, however often it is copied;
 properties of the application survive. Source: semantics 4.6.4, 4.7.6; Pulsar docs, "Messaging - Retry letter topic".
@@ -24,7 +24,7 @@ _COUNT_MAX: Final = 2**63 - 1
 
 
 def reconsume_times(message: Message) -> int:
-    """How often the application has asked for this message again by ``reconsume_later``."""
+    """Count of ``reconsume_later`` calls for this message."""
     text = message.properties.get(RECONSUMETIMES, "")
     count = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_COUNT_MAX)) else 0
     return count if count <= _COUNT_MAX else 0

@@ -41,7 +41,7 @@ class LetterProducers:
         self._producers: dict[TopicName, AsyncProducer] = {}
         self._making: dict[TopicName, asyncio.Lock] = {}
         self._refusals: dict[TopicName, PulsarishError] = {}
-        """Why the last attempt to make a producer failed: as long as that took, many copies may wait for it."""
+        """Failure of the last attempt to make a producer: as long as that took, many copies may wait for it."""
         self._closed = False
 
     async def send(self, topic: TopicName, value: bytes | None, fields: MessageFields, dead: bool) -> None:
@@ -92,14 +92,14 @@ class LetterProducers:
 
 
 class LetterRoute(NamedTuple):
-    """Where the copies of one topic or partition go, and after how many redeliveries."""
+    """Route of the copies of one topic or partition, and the redeliveries before it."""
 
     producers: LetterProducers
     topics: LetterTopics
     max_redeliver_count: int
 
     def origin_of(self, topic: TopicName) -> str:
-        """What copies from ``topic`` name as their first topic: without its partition if retry is enabled."""
+        """The first topic that copies from ``topic`` name: without its partition if retry is enabled."""
         return str(topic if self.topics.retry is None else topic.base)
 
 
@@ -146,7 +146,7 @@ class LetterRouting:
 
     @property
     def retry_topic(self) -> TopicName | None:
-        """Where ``reconsume_later`` puts copies, None if it is not enabled."""
+        """The topic of ``reconsume_later``'s copies, None if it is not enabled."""
         return self._shared.retry if self._shared is not None else None
 
     def of(self, topic: TopicName) -> LetterRoute | None:

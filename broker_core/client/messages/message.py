@@ -51,11 +51,11 @@ class Message:
         self.message_id = message_id
         self._value = value
         self.redelivery_count = redelivery_count
-        """How often the broker delivered it before, as far as the broker knows."""
+        """Deliveries before this one, as far as the broker knows."""
         self.index = index
         """Count of messages of the topic before this one; -1 if the broker does not tell."""
         self.broker_time_ms = broker_time_ms
-        """When the broker took it, milliseconds since the epoch; -1 if the broker does not tell."""
+        """Time at which the broker took it, milliseconds since the epoch; -1 if the broker does not tell."""
         self._entry = entry
         self._single = single
 
@@ -116,7 +116,7 @@ class Message:
 
     @property
     def publish_time_ms(self) -> int:
-        """When the producer sent it, by the producer's clock."""
+        """Time at which the producer sent it, by the producer's clock."""
         return self._entry.publish_time
 
     @property

@@ -19,7 +19,7 @@ from broker_core.base.positions import MessageId
 from broker_core.client.messages.file_value import FileValue, in_memory
 
 MESSAGE_OVERHEAD_BYTES: Final = 32
-"""What a message takes in a batch beyond its payload, key and properties, roughly: for limits, not for framing."""
+"""Bytes of a message in a batch beyond its payload, key and properties, roughly: for limits, not for framing."""
 
 _EVENT_TIMES_MS: Final = range(-(2**63), 2**63)
 """Signed numbers of 64 bits, as in the Java client: what was received can be sent again, whatever it is."""
@@ -42,9 +42,9 @@ class OutgoingMessage(NamedTuple):
     """-1: the next free one."""
     size_bytes: int
     deliver_at_ms: int = 0
-    """When the broker may deliver it, milliseconds since the epoch; 0: at once. Such a message is in no batch."""
+    """Delivery time, milliseconds since the epoch; 0: at once. Such a message is in no batch."""
     deliver_after_ms: int = 0
-    """How long after publishing the broker may deliver it, in milliseconds; 0: at once."""
+    """Delay of the delivery behind publishing, in milliseconds; 0: none."""
 
     @property
     def payload(self) -> bytes:
@@ -57,7 +57,7 @@ class OutgoingMessage(NamedTuple):
 
 
 class MessageFields(TypedDict, total=False):
-    """What may be sent beside the value. A key of bytes travels as base64; text is UTF-8."""
+    """Fields of a message beside the value. A key of bytes travels as base64; text is UTF-8."""
 
     key: str | bytes | None
     ordering_key: bytes | None
@@ -115,7 +115,7 @@ def _checked(
     deliver_at_ms: int,
     deliver_after_ms: int,
 ) -> OutgoingMessage:
-    """What passes can be encoded. ``properties`` are copied: the application may change its own at once."""
+    """The message, checked. ``properties`` are copied: the application may change its own at once."""
     if isinstance(value, str):
         value = _encoded(value)
     elif value is not None and type(value) is not bytes and type(value) is not FileValue:
@@ -192,7 +192,7 @@ def _number(what: str, value: int, hint: str) -> int:
 
 
 def _text_size(what: str, texts: Iterable[str]) -> int:
-    """How many characters ``texts`` have together."""
+    """Characters of ``texts`` together."""
     try:
         joined = "".join(texts)
         if not joined.isascii():

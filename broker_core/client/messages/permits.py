@@ -39,7 +39,7 @@ class Permits:
 
     @property
     def at_broker(self) -> int:
-        """What the broker may still push. A batch overdraws it: then it is negative."""
+        """Messages that the broker may still push. A batch overdraws them: then the number is negative."""
         return self._at_broker
 
     @property
@@ -67,7 +67,7 @@ class Permits:
         self._at_broker -= messages
 
     def sized(self, messages: int, size_bytes: int) -> int:
-        """What was pushed holds so much together; returns the permits to send now, or 0."""
+        """Judge sizes by pushed messages; returns the permits to send now, or 0."""
         if not self._bytes_max:
             return 0
         self._mean_bytes += (size_bytes / messages - self._mean_bytes) * min(messages / _MEMORY_MESSAGES, 1.0)

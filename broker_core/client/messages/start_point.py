@@ -29,9 +29,9 @@ def message_id_at(place: object) -> MessageId:
 
 
 class StartPoint(NamedTuple):
-    """Where to begin: at ``message_id`` or behind it. The broker sends the entry in both cases; we drop the rest.
+    """The start: at ``message_id`` or behind it. The broker sends the entry in both cases; we drop the rest.
 
-    ``rollback_s``: not there but, if it is behind that, with what was published in the last so many seconds.
+    ``rollback_s``: not there but, if it is behind that, with messages published in the last so many seconds.
     """
 
     message_id: MessageId

@@ -33,7 +33,7 @@ class EncodedBatch(NamedTuple):
 
     body: bytes
     payload_bytes: int
-    """What the broker's message size limit is about: the payload as it travels."""
+    """The payload as it travels, which the broker's message size limit is about."""
     messages: int
     sequence_id: int
     highest_sequence_id: int
@@ -49,7 +49,7 @@ class EntryEncoder:
     def __init__(self, codec: int) -> None:
         self.producer_name = ""
         self.payload_bytes_max = MESSAGE_BYTES_MAX_DEFAULT
-        """What the broker takes: a batch that would be larger becomes several."""
+        """Largest payload that the broker takes: a larger batch becomes several."""
         self._codec = codec
 
     def single(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int) -> tuple[bytes, int]:
@@ -57,7 +57,7 @@ class EntryEncoder:
         return self._sealed(self.metadata_of(message, sequence_id, publish_time_ms), message.payload)
 
     def metadata_of(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int) -> pb.MessageMetadata:
-        """What an entry says of the one message that it carries, or of which it carries a chunk."""
+        """Metadata of an entry that carries one message, or a chunk of it."""
         metadata = pb.MessageMetadata(
             producer_name=self.producer_name, sequence_id=sequence_id, publish_time=publish_time_ms
         )
@@ -173,7 +173,7 @@ class BatchBuilder:
 
 
 def _member(message: OutgoingMessage, sequence_id: int) -> tuple[bytes, bytes]:
-    """What ``message`` is in a batch: its size and metadata, and its value."""
+    """A message in a batch: its size and metadata, and its value."""
     value = message.payload
     member = pb.SingleMessageMetadata(payload_size=len(value), sequence_id=sequence_id)
     if message.properties:

@@ -53,7 +53,7 @@ from broker_core.wire.compression import codec_of_name
 logger = logging.getLogger(__name__)
 
 COMMAND_BYTES_MAX: Final = 1024
-"""What a SEND may take beside its entry: some numbers."""
+"""Bytes of a SEND beside its entry: some numbers."""
 
 
 BATCHES_PER_WINDOW: Final = 10
@@ -227,7 +227,8 @@ class PartitionProducer:
         return None
 
     def _entry_refusal(self, batch: EncodedBatch) -> PulsarishError | None:
-        """Why the broker would not take the entry. It would close the connection, again with each attempt."""
+        """The reason why the broker would not take the entry. It would close the connection, again with each
+        attempt."""
         limit = self.lane.max_message_size
         if batch.payload_bytes > limit:
             return self._too_large(batch.payload_bytes)
@@ -337,7 +338,7 @@ class AsyncProducer:
 
     @property
     def failure(self) -> PulsarishError | None:
-        """Why nothing can be sent any more, to one partition at least; None if it can."""
+        """The reason why nothing can be sent any more, to one partition at least; None if it can."""
         return next((part.lane.failure for part in self._parts if part.lane.failure is not None), None)
 
     async def send(self, value: bytes | str | FileValue | None, **fields: Unpack[MessageFields]) -> MessageId:
@@ -389,7 +390,7 @@ class AsyncProducer:
         self._interceptors.told(lambda each: each.on_send_acknowledgement, message, None, failure)
 
     def stats(self) -> ProducerStats:
-        """What this producer has done so far. May be called on any thread."""
+        """Statistics of this producer. May be called on any thread."""
         parts = self._parts
         return ProducerStats(
             messages_confirmed=sum(part.messages_confirmed for part in parts),

@@ -53,10 +53,10 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 logger = logging.getLogger(__name__)
 
 OnStored: TypeAlias = Callable[[Position | None, PulsarishError | None], None]
-"""Where the entry is stored (``-1:-1`` for a duplicate that the broker dropped), or why that is not known."""
+"""Position of the stored entry (``-1:-1`` for a duplicate that the broker dropped), or why it is not known."""
 
 CLOSE_S_MAX: Final = 5.0
-"""How long ``close`` waits for the broker's answer; a broker that is gone forgets the producer anyway."""
+"""Time limit of the broker's answer to ``close``; a broker that is gone forgets the producer anyway."""
 
 BYTES_WITHOUT_RECEIPT_MAX: Final = 32 * 1024 * 1024
 """Entries behind this many bytes are not written yet: a message of any size must not be copied whole into the buffers
@@ -124,13 +124,14 @@ class SendLane:
         """The highest that the broker knew of this producer's name when it was first attached."""
         self.max_message_size = MESSAGE_BYTES_MAX_DEFAULT
         self.failure: PulsarishError | None = None
-        """Why nothing can be sent any more. To be copied where it is raised: it would keep the trace of each time."""
+        """The reason why nothing can be sent any more. To be copied where it is raised: it would keep the trace of each
+        time."""
         self.confirmed = ConfirmedEntries()
         self._network = network
         self._config = config
         self._take_open = take_open
         self._limit_s = math.inf if config.access_mode == "wait_for_exclusive" else None
-        """How long registering may take; None: the operation timeout."""
+        """Time limit of registering; None: the operation timeout."""
         self._id = network.next_producer_id()
         self._written_to: weakref.WeakSet[Connection] = weakref.WeakSet()  # under this id
         self._epoch = -1
@@ -363,7 +364,7 @@ class SendLane:
         )
 
     def _take_pending(self) -> list[_Pending]:
-        """What has no receipt; nothing of it is written any more, and its receipts are not waited for."""
+        """Take the entries without receipt; none of them is written any more, and their receipts are not waited for."""
         taken = list(self._pending)
         self._pending.clear()
         self._unwritten.clear()

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def call_application(callback: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-    """What ``callback`` returns; None if it raises, which is logged."""
+    """The result of ``callback``; None if it raises, which is logged."""
     try:
         return callback(*arguments, **named)
     except Exception:  # an application's mistake must not stop the others
@@ -79,7 +79,7 @@ class ConsumerInterceptor:
         """The delay of negative acks is over, and these entries are asked for again."""
 
     def on_ack_timeout_send(self, topic: str, positions: Sequence[Position]) -> None:
-        """These entries were not acknowledged in time, and are asked for again."""
+        """Entries were not acknowledged in time, and are asked for again."""
 
     def close(self) -> None:
         """The consumer is closed."""

@@ -36,12 +36,12 @@ RoutingMode = Literal["round_robin", "single_partition"]
 AccessMode = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
 SubscriptionType = Literal["exclusive", "failover", "shared", "key_shared"]
 SHARED_TYPES: Final[tuple[SubscriptionType, ...]] = ("shared", "key_shared")
-"""Those whose messages go to several consumers at the same time, and are redelivered one by one."""
+"""Types whose messages go to several consumers at the same time, and are redelivered one by one."""
 InitialPosition = Literal["latest", "earliest"]
 RegexSubscriptionMode = Literal["persistent", "non_persistent", "all"]
 
 PENDING_BYTES_DEFAULT: Final = 64 * 1024 * 1024
-"""What one producer, and one client, keep until receipts arrive, as in newer Java clients."""
+"""Bytes that one producer, and one client, keep until receipts arrive, as in newer Java clients."""
 
 ACK_TIMEOUT_S_MIN: Final = 1.0
 ACK_TIMEOUT_TICK_S_MIN: Final = 0.1
@@ -65,9 +65,9 @@ class ClientConfig(CheckedSettings, frozen=True, kw_only=True):
 
     service_url: str
     operation_timeout_s: _Seconds = OPERATION_TIMEOUT_S
-    """How long an operation is tried before it fails."""
+    """Time for which an operation is tried before it fails."""
     connection_timeout_s: _Seconds = CONNECTION_TIMEOUT_S
-    """How long a connection may take to be made."""
+    """Time for a connection to be made."""
     keep_alive_interval_s: _Seconds = KEEP_ALIVE_S
     """Silence after which the broker is pinged."""
     backoff_first_s: _Seconds = 0.1
@@ -76,10 +76,10 @@ class ClientConfig(CheckedSettings, frozen=True, kw_only=True):
     """The longest pause between attempts. Short, because most brokers here are on the same machine and come back
     within a second."""
     memory_limit_bytes: _Natural = PENDING_BYTES_DEFAULT
-    """What all producers together may have waiting for receipts, 0: any amount; and about what each consumer with
-    auto_scaled_receiver_queue_size_enabled may have waiting to be received."""
+    """Bytes of all producers together that may wait for receipts, 0: any number; and about those that each consumer
+    with auto_scaled_receiver_queue_size_enabled may have waiting to be received."""
     authentication: Authentication | None = None
-    """How the client says who it is; None: it does not."""
+    """Authentication of the client; None: it has none."""
     tls_trust_certs_file_path: str = ""
     """PEM file of the CAs whose certificates count, "": those of the system."""
     tls_allow_insecure_connection: bool = False
@@ -138,10 +138,10 @@ class ClientOptions(TypedDict, total=False):
 
 
 class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
-    """How one producer sends."""
+    """Settings of one producer."""
 
     name: str | None = None
-    """None: the broker gives one."""
+    """Name; None: the broker gives one."""
     access_mode: AccessMode = "shared"
     """Whether other producers may send to the topic."""
     initial_sequence_id: Annotated[int, _Meta(ge=-1, le=SENT_NUMBER_MAX)] | None = None
@@ -157,7 +157,7 @@ class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
     batching_max_bytes: _Positive = 128 * 1024
     """Bytes of one batch, before compression."""
     batching_max_publish_delay_s: _SecondsOrNone = 0.001
-    """How long a message waits for others of its batch."""
+    """Time for which a message waits for others of its batch."""
     chunking_enabled: bool = False
     """Send a message that is larger than the broker takes at once in parts. It needs batching_enabled off."""
     chunk_max_message_size: _ChunkBytes = -1
@@ -165,10 +165,10 @@ class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
     message_routing_mode: RoutingMode = "round_robin"
     """The partition of a message without a key."""
     hashing_scheme: HashingScheme = HASHING_SCHEME_DEFAULT
-    """How a key chooses its partition, as by default in the Java client (java), the Go client (go), or the C++ and
-    Python clients (boost); or as the Java, Go and C++ clients do on request (murmur3)."""
+    """Hash by which a key chooses its partition, as by default in the Java client (java), the Go client (go), or the
+    C++ and Python clients (boost); or as the Java, Go and C++ clients do on request (murmur3)."""
     send_timeout_s: _Seconds = 30.0
-    """How long a message may wait for its receipt."""
+    """Time limit of a message's receipt."""
     stop_after_failure: bool = False
     """Send nothing after a message that has failed: what follows fails too, until there is a new producer. For
     whoever sends again under the same sequence ids on a topic with deduplication: a later message that is stored
@@ -180,9 +180,9 @@ class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
     block_if_queue_full: bool = False
     """Wait while so much waits for receipts; false: QueueFullError."""
     auto_update_partitions_interval_s: _SecondsOrNone = 60.0
-    """How often added partitions are looked for; 0: they get no messages from this producer."""
+    """Period of looking for added partitions; 0: they get no messages from this producer."""
     interceptors: Sequence[ProducerInterceptor] = ()
-    """They see every message, in this order."""
+    """Interceptors, which see every message in this order."""
     initial_subscription_name: str | None = None
     """A subscription that is created together with the topic."""
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -224,16 +224,16 @@ class ProducerOptions(TypedDict, total=False):
 
 
 class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
-    """How one consumer receives and acknowledges."""
+    """Settings of one consumer."""
 
     type: SubscriptionType = "exclusive"
-    """How the subscription's consumers share its messages."""
+    """Sharing of the subscription's messages among its consumers."""
     key_shared_policy: KeySharedPolicy | None = None
-    """How keys are shared out; None: as the broker splits them."""
+    """Sharing of keys; None: as the broker splits them."""
     initial_position: InitialPosition = "latest"
-    """Where a new subscription begins."""
+    """Start of a new subscription."""
     consumer_name: str | None = None
-    """None: the broker gives one."""
+    """Name; None: the broker gives one."""
     priority_level: _Natural32 = 0
     """Consumers of a lower level get messages first."""
     receiver_queue_size: _Natural32 = 1000
@@ -244,7 +244,7 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     """Queues hold fewer messages where as many would exceed the client's memory_limit_bytes; the first permits are
     then for messages of the largest size."""
     acknowledgment_group_time_s: _SecondsOrNone = 0.1
-    """How long acks are collected; 0: each is sent at once."""
+    """Time for which acks are collected; 0: each is sent at once."""
     max_acknowledgment_group_size: _Positive = 1000
     """Acks of one group."""
     batch_index_ack_enabled: bool = True
@@ -254,7 +254,7 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     ack_timeout_s: _SecondsOrNone = 0.0
     """A message that is not acknowledged for so long comes again, at least 1 s; 0: never."""
     ack_timeout_tick_s: float = 1.0
-    """How often that is looked at, at least 0.1 s."""
+    """Period of looking at ack timeouts, at least 0.1 s."""
     ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None
     """Adds to the ack timeout with each redelivery."""
     negative_ack_redelivery_delay_s: _SecondsOrNone = 60.0
@@ -266,16 +266,16 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     retry_enabled: bool = False
     """Whether reconsume_later may be called."""
     dead_letter_policy: DeadLetterPolicy | None = None
-    """When a message is given up; None: never."""
+    """Limit at which a message is given up; None: none."""
     auto_update_partitions_interval_s: _SecondsOrNone = 60.0
-    """How often added partitions are looked for; 0: never."""
+    """Period of looking for added partitions; 0: none."""
     max_pending_chunked_message: _Natural = 10
     """Messages in chunks that may be incomplete at a time; one more makes the oldest give way; 0: any number."""
     expire_time_of_incomplete_chunked_message_s: _SecondsOrNone = 60.0
     """After this an incomplete one is given up; 0: never. On Shared and Key_Shared it is given back first, for its
     rest may be at another consumer."""
     auto_ack_oldest_chunked_message_on_queue_full: bool = False
-    """One that gave way is acknowledged; false: it comes again."""
+    """A message that gave way is acknowledged; false: it comes again."""
     large_values_in_files: bool = False
     """A value of 32 MiB or more that came in chunks and is not compressed waits in a temporary file, and
     Message.file reads it piece by piece."""
@@ -285,9 +285,9 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     event_listener: ConsumerEventListener | None = None
     """Hears what happens to the consumer."""
     interceptors: Sequence[ConsumerInterceptor] = ()
-    """They see every message, in this order."""
+    """Interceptors, which see every message in this order."""
     pattern_auto_discovery_period_s: _SecondsOrNone = 60.0
-    """How often topics that match the pattern are looked for; 0: never."""
+    """Period of looking for topics that match the pattern; 0: none."""
     regex_subscription_mode: RegexSubscriptionMode = "persistent"
     """The kind of topics that a pattern is for."""
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -363,7 +363,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 class ReaderConfig(CheckedSettings, frozen=True, kw_only=True):
-    """How a reader begins and reads."""
+    """Settings of a reader."""
 
     inclusive: bool = False
     """Begin at the start message, not after it."""
@@ -392,14 +392,14 @@ class ReaderOptions(TypedDict, total=False):
 
 
 class EntryReaderConfig(CheckedSettings, frozen=True, kw_only=True):
-    """How the entries of a range are read."""
+    """Settings of reading the entries of a range."""
 
     buffer_bytes_max: int = 32 * 1024 * 1024
     """Entries that may wait to be taken, bytes."""
     messages_expected: int = 0
     """Messages of the range, so that the broker sends hardly more; 0: unknown."""
     timeout_s: float | None = None
-    """How long to go without progress; None: as long as the operation timeout."""
+    """Time limit without progress; None: the operation timeout."""
 
 
 class EntryReaderOptions(TypedDict, total=False):
@@ -411,12 +411,12 @@ class EntryReaderOptions(TypedDict, total=False):
 
 
 class EntryConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
-    """How entries of a subscription are taken that others may share."""
+    """Settings of a consumer that takes entries of a subscription."""
 
     type: Literal["shared", "key_shared"] = "shared"
-    """How the subscription's consumers share its messages."""
+    """Sharing of the subscription's messages among its consumers."""
     initial_position: InitialPosition = "latest"
-    """Where a new subscription begins."""
+    """Start of a new subscription."""
     consumer_name: str | None = None
     """Shown in the statistics; None: the broker makes one."""
     priority_level: _Natural32 = 0
@@ -439,12 +439,12 @@ class EntryConsumerOptions(TypedDict, total=False):
 
 
 class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
-    """How a columnar writer sends."""
+    """Settings of a columnar writer."""
 
     compression: CompressionName = "none"
     """Of the payload of each entry."""
     hashing_scheme: HashingScheme = HASHING_SCHEME_DEFAULT
-    """How a key chooses its partition."""
+    """Hash by which a key chooses its partition."""
     message_routing_mode: RoutingMode = "round_robin"
     """The partitions of rows without a key."""
     batching_type: BatchingType = "default"
@@ -460,7 +460,7 @@ class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
     window_bytes_max: int = 32 * 1024 * 1024
     """In flight over all partitions: several round trips of what a local disk takes, little enough for many writers."""
     send_timeout_s: _Seconds | None = None
-    """How long an entry may wait for its receipt; None: as long as the operation timeout."""
+    """Time limit of an entry's receipt; None: the operation timeout."""
     lazy_start_partitioned_producers: bool = False
     """Register at the broker of a partition when the first row goes there, not at once."""
     name: str | None = None
@@ -485,14 +485,14 @@ class WriterOptions(TypedDict, total=False):
 
 
 class CursorConfig(CheckedSettings, frozen=True, kw_only=True):
-    """What a durable cursor must find. Else it ends with a TopicNotFoundError or SubscriptionNotFoundError."""
+    """Conditions of a durable cursor. Else it ends with a TopicNotFoundError or SubscriptionNotFoundError."""
 
     must_exist: bool = False
     """A subscription that is not there is an error, and is not made."""
     needed_from: Position | None = None
-    """Nothing at or after this entry may be lost; None: anything may."""
+    """First entry that must not be lost; None: any may."""
     is_new_name: bool = False
-    """Nobody has ever asked for a subscription of that name, so nothing is left of a question."""
+    """The name of the subscription is new to everybody, so nothing is left of a question."""
     subscription_properties: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Kept with a subscription that is new. Apache Pulsar adds them to one without any."""
     makes_partition: bool = False

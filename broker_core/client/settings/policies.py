@@ -20,7 +20,7 @@ from broker_core.wire.proto import pulsar_api_pb2 as pb
 RETRY_SUFFIX: Final = "-RETRY"
 DEAD_LETTER_SUFFIX: Final = "-DLQ"
 MAX_REDELIVER_COUNT_DEFAULT: Final = 16
-"""How often a message is redelivered to a consumer with retry enabled and no policy."""
+"""Redeliveries of a message to a consumer with retry enabled and no policy."""
 
 LetterTopicName: TypeAlias = Callable[[str, str, str], str]
 """Makes the name of a retry or dead letter topic from a topic, a subscription and the suffix."""
@@ -32,7 +32,7 @@ def letter_topic_name(topic: str, subscription: str, suffix: str) -> str:
 
 
 class DeadLetterPolicy(CheckedSettings, frozen=True, kw_only=True):
-    """When a message is given up, and where its copies go.
+    """Limit at which a message is given up, and where its copies go.
 
     A message is shown ``max_redeliver_count`` + 1 times. Topics that are not named get a name by ``topic_name``.
     ``initial_subscription_name``: created with the dead letter topic, so that its messages are kept for it.
@@ -53,7 +53,7 @@ class LetterTopics(NamedTuple):
 
 
 def letter_topics(topic: TopicName, subscription: str, policy: DeadLetterPolicy, *, retry: bool) -> LetterTopics:
-    """Where copies from ``topic`` go. With ``retry`` its partitions share the topics, otherwise each has its own."""
+    """Topics of the copies from ``topic``. With ``retry`` its partitions share them, otherwise each has its own."""
     origin = str(topic.base if retry else topic)
 
     def named(name: str | None, suffix: str, setting: str) -> TopicName:
@@ -78,15 +78,13 @@ SLOT_MAX: Final = 65_535
 
 
 class KeySharedPolicy(CheckedSettings, frozen=True, kw_only=True):
-    """How a consumer wants the keys of a subscription to be shared out.
+    """Sharing of the keys of a subscription, as a consumer wants it.
 
     With ``mode`` auto_split the broker decides which keys a consumer gets; with sticky the consumer brings ranges of
-    slots. The slot of a key is murmur3(key) modulo 65,536. On an Exclusive subscription sticky ranges are a filter:
-    entries outside of them are not delivered and count as acknowledged. ``sticky_ranges``: pairs of first and last
-    slot, both included, each 0 to 65535, without overlaps.
-
-    ``allow_out_of_order_delivery``: a new consumer gets its keys at once, though another one may still be busy with
-    older messages of them.
+    slots (``sticky_ranges``: pairs of first and last slot, both included, each 0 to 65535, without overlaps). The slot
+    of a key is murmur3(key) modulo 65,536. On an Exclusive subscription sticky ranges are a filter: entries outside of
+    them are not delivered and count as acknowledged. ``allow_out_of_order_delivery``: a new consumer gets its keys at
+    once, though another one may still be busy with older messages of them.
     """
 
     mode: KeySharedMode = "auto_split"
