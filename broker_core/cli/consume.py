@@ -26,7 +26,8 @@ from broker_core.cli.target import Target, target_options
 if TYPE_CHECKING:
     from broker_core.base.positions import MessageId
     from broker_core.client import Client, Message
-    from broker_core.client.settings.config import ConsumerOptions, InitialPosition, SubscriptionType
+    from broker_core.client.settings.config import InitialPosition, SubscriptionType
+    from broker_core.client.settings.options import ConsumerOptions
 
 _TOGETHER_MAX: Final = 1000
 """Messages that are printed before they are acknowledged, and come twice if the command is killed in between."""

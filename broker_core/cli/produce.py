@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from broker_core.cli.message_forms import Outgoing
     from broker_core.client import Client, FileValue, Producer
     from broker_core.client.blocking.handles import Receipt
-    from broker_core.client.settings.config import AccessMode, CompressionName, ProducerOptions
+    from broker_core.client.settings.config import AccessMode, CompressionName
+    from broker_core.client.settings.options import ProducerOptions
 
 _TIME_DIGITS_MAX: Final = 20
 """A time of more digits is none that a message can say."""

@@ -36,25 +36,27 @@ from broker_core.client.producing.producer import AsyncProducer
 from broker_core.client.settings.config import (
     ClientConfig,
     ConsumerConfig,
-    ConsumerOptions,
     CursorConfig,
-    CursorOptions,
     EntryConsumerConfig,
-    EntryConsumerOptions,
     EntryReaderConfig,
-    EntryReaderOptions,
     InitialPosition,
     ProducerConfig,
-    ProducerOptions,
     ReaderConfig,
-    ReaderOptions,
     WriterConfig,
-    WriterOptions,
 )
 from broker_core.wire.entry import EntryRef
 
 if TYPE_CHECKING:
     from broker_core.client.columnar.entry_writer import AsyncEntryWriter
+    from broker_core.client.settings.options import (
+        ConsumerOptions,
+        CursorOptions,
+        EntryConsumerOptions,
+        EntryReaderOptions,
+        ProducerOptions,
+        ReaderOptions,
+        WriterOptions,
+    )
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Final, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
 
 from broker_core.base.clock import BlockingClock
 from broker_core.base.errors import (
@@ -23,9 +23,11 @@ from broker_core.base.errors import (
 )
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, CursorHandle, CursorLook, close_all, look_at_all, start_all_acks
-from broker_core.client.settings.config import CursorOptions
 from pulsarish_spark.connecting.marking import new_mark
 from pulsarish_spark.places.offsets import Offset
+
+if TYPE_CHECKING:
+    from broker_core.client.settings.options import CursorOptions
 
 logger = logging.getLogger(__name__)
 

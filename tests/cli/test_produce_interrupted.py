@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Queue
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
@@ -21,10 +22,12 @@ from broker_core.cli.produce import _produce, _Sending
 from broker_core.client import Client, ProducerInterceptor
 from broker_core.client.blocking.loop_thread import shared_loop_thread
 from broker_core.client.messages.outgoing import OutgoingMessage
-from broker_core.client.settings.config import ProducerOptions
 from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import command_line, environment
 from tests.interrupts import interrupted_at
+
+if TYPE_CHECKING:
+    from broker_core.client.settings.options import ProducerOptions
 
 WAIT_S = 120
 SENDING = ("produce.py", "handles.py", "loop_thread.py", "threading.py", "_base.py")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, get_type_hints
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -15,46 +15,15 @@ from broker_core.base.errors import ConfigError
 from broker_core.client import Client, KeySharedPolicy, RedeliveryBackoff
 from broker_core.client.settings.config import (
     ClientConfig,
-    ClientOptions,
     ConsumerConfig,
-    ConsumerOptions,
-    CursorConfig,
-    CursorOptions,
-    EntryConsumerConfig,
-    EntryConsumerOptions,
-    EntryReaderConfig,
-    EntryReaderOptions,
     ProducerConfig,
-    ProducerOptions,
     ReaderConfig,
-    ReaderOptions,
     WriterConfig,
-    WriterOptions,
 )
 from broker_core.client.settings.policies import DeadLetterPolicy
 from tests.source_trees import parsed
 
 SETTINGS: Final = Path(__file__).resolve().parents[2] / "broker_core" / "client" / "settings" / "config.py"
-
-
-@pytest.mark.parametrize(
-    ("config", "options"),
-    [
-        (ProducerConfig, ProducerOptions),
-        (ConsumerConfig, ConsumerOptions),
-        (ReaderConfig, ReaderOptions),
-        (EntryReaderConfig, EntryReaderOptions),
-        (EntryConsumerConfig, EntryConsumerOptions),
-        (WriterConfig, WriterOptions),
-        (CursorConfig, CursorOptions),
-        (ClientConfig, ClientOptions),
-    ],
-)
-def test_keyword_arguments_are_the_fields_of_the_config(config: type, options: Any) -> None:
-    """Both lists of names are one list, and have the same types; a service URL is no keyword argument."""
-    fields = get_type_hints(config)
-    fields.pop("service_url", None)
-    assert get_type_hints(options) == fields
 
 
 def test_every_setting_says_what_it_means() -> None:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
 from broker_core.base.errors import AlreadyClosedError
 from broker_core.client.async_client import AsyncClient
@@ -22,7 +22,10 @@ from broker_core.client.blocking.entry_handles import CursorHandle, EntryConsume
 from broker_core.client.blocking.handles import Consumer, Producer, Reader, TableView, run_on_loop
 from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thread
 from broker_core.client.connecting.service_url import parse_service_url
-from broker_core.client.settings.config import ClientConfig, ClientOptions
+from broker_core.client.settings.config import ClientConfig
+
+if TYPE_CHECKING:
+    from broker_core.client.settings.options import ClientOptions
 
 logger = logging.getLogger(__name__)
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every setting of a client and of what is made from it, declared once: name, type, default, bounds and meaning.
 
-Names and defaults are those of Pulsar's clients where they have one. Times are seconds. The ``...Options`` below each
-declaration are its names as keyword arguments, so that an editor and the type checker know them: no type can be made of
-a class's fields, so a test holds both lists together. Source: semantics section 8; Pulsar docs, "Client libraries".
+Names and defaults are those of Pulsar's clients where they have one. Times are seconds. ``options.pyi``, which is made
+of this file, has them as keyword arguments, so that an editor and the type checker know them. Source: semantics section
+8; Pulsar docs, "Client libraries".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal, TypeAlias, TypedDict
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -120,23 +120,6 @@ class ClientConfig(CheckedSettings, frozen=True, kw_only=True):
         )
 
 
-class ClientOptions(TypedDict, total=False):
-    """The fields of ``ClientConfig`` but the service URL, as keyword arguments."""
-
-    operation_timeout_s: float
-    connection_timeout_s: float
-    keep_alive_interval_s: float
-    backoff_first_s: float
-    backoff_max_s: float
-    memory_limit_bytes: int
-    authentication: Authentication | None
-    tls_trust_certs_file_path: str
-    tls_allow_insecure_connection: bool
-    tls_hostname_verification_enable: bool
-    tls_certificate_file_path: str
-    tls_key_file_path: str
-
-
 class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
     """Settings of one producer."""
 
@@ -194,33 +177,6 @@ class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
             raise ConfigError(
                 "chunking_enabled and batching_enabled exclude each other", hint="set batching_enabled to False"
             )
-
-
-class ProducerOptions(TypedDict, total=False):
-    """The fields of ``ProducerConfig`` as keyword arguments."""
-
-    name: str | None
-    access_mode: AccessMode
-    initial_sequence_id: int | None
-    compression: CompressionName
-    batching_enabled: bool
-    batching_type: BatchingType
-    batching_max_messages: int
-    batching_max_bytes: int
-    batching_max_publish_delay_s: float
-    chunking_enabled: bool
-    chunk_max_message_size: int
-    message_routing_mode: RoutingMode
-    hashing_scheme: HashingScheme
-    send_timeout_s: float
-    stop_after_failure: bool
-    max_pending_messages: int
-    max_pending_bytes: int
-    block_if_queue_full: bool
-    auto_update_partitions_interval_s: float
-    interceptors: Sequence[ProducerInterceptor]
-    initial_subscription_name: str | None
-    properties: Mapping[str, str]
 
 
 class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
@@ -325,43 +281,6 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
         return self.type in SHARED_TYPES
 
 
-class ConsumerOptions(TypedDict, total=False):
-    """The fields of ``ConsumerConfig`` as keyword arguments."""
-
-    type: SubscriptionType
-    key_shared_policy: KeySharedPolicy | None
-    initial_position: InitialPosition
-    consumer_name: str | None
-    priority_level: int
-    receiver_queue_size: int
-    max_total_receiver_queue_size_across_partitions: int
-    auto_scaled_receiver_queue_size_enabled: bool
-    acknowledgment_group_time_s: float
-    max_acknowledgment_group_size: int
-    batch_index_ack_enabled: bool
-    ack_receipt_enabled: bool
-    ack_timeout_s: float
-    ack_timeout_tick_s: float
-    ack_timeout_redelivery_backoff: RedeliveryBackoff | None
-    negative_ack_redelivery_delay_s: float
-    negative_ack_redelivery_backoff: RedeliveryBackoff | None
-    negative_ack_precision_bits: int
-    retry_enabled: bool
-    dead_letter_policy: DeadLetterPolicy | None
-    auto_update_partitions_interval_s: float
-    max_pending_chunked_message: int
-    expire_time_of_incomplete_chunked_message_s: float
-    auto_ack_oldest_chunked_message_on_queue_full: bool
-    large_values_in_files: bool
-    read_compacted: bool
-    event_listener: ConsumerEventListener | None
-    interceptors: Sequence[ConsumerInterceptor]
-    pattern_auto_discovery_period_s: float
-    regex_subscription_mode: RegexSubscriptionMode
-    properties: Mapping[str, str]
-    subscription_properties: Mapping[str, str]
-
-
 class ReaderConfig(CheckedSettings, frozen=True, kw_only=True):
     """Settings of a reader."""
 
@@ -380,17 +299,6 @@ class ReaderConfig(CheckedSettings, frozen=True, kw_only=True):
     Message.file reads it piece by piece."""
 
 
-class ReaderOptions(TypedDict, total=False):
-    """The fields of ``ReaderConfig`` as keyword arguments."""
-
-    inclusive: bool
-    rollback_s: int
-    receiver_queue_size: int
-    auto_scaled_receiver_queue_size_enabled: bool
-    read_compacted: bool
-    large_values_in_files: bool
-
-
 class EntryReaderConfig(CheckedSettings, frozen=True, kw_only=True):
     """Settings of reading the entries of a range."""
 
@@ -400,14 +308,6 @@ class EntryReaderConfig(CheckedSettings, frozen=True, kw_only=True):
     """Messages of the range, so that the broker sends hardly more; 0: unknown."""
     timeout_s: float | None = None
     """Time limit without progress; None: the operation timeout."""
-
-
-class EntryReaderOptions(TypedDict, total=False):
-    """The fields of ``EntryReaderConfig`` as keyword arguments."""
-
-    buffer_bytes_max: int
-    messages_expected: int
-    timeout_s: float | None
 
 
 class EntryConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
@@ -425,17 +325,6 @@ class EntryConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     """Messages that the broker may give before they are released; 0: none."""
     makes_partition: bool = False
     """A partition that its topic names and that is not there is made, as consumers do. Not later."""
-
-
-class EntryConsumerOptions(TypedDict, total=False):
-    """The fields of ``EntryConsumerConfig`` as keyword arguments."""
-
-    type: Literal["shared", "key_shared"]
-    initial_position: InitialPosition
-    consumer_name: str | None
-    priority_level: int
-    queue_size: int
-    makes_partition: bool
 
 
 class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
@@ -467,23 +356,6 @@ class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
     """The producer's name; None: the broker gives one."""
 
 
-class WriterOptions(TypedDict, total=False):
-    """The fields of ``WriterConfig`` as keyword arguments."""
-
-    compression: CompressionName
-    hashing_scheme: HashingScheme
-    message_routing_mode: RoutingMode
-    batching_type: BatchingType
-    batching_max_messages: int
-    batching_max_bytes: int
-    chunking_enabled: bool
-    chunk_max_message_size: int
-    window_bytes_max: int
-    send_timeout_s: float | None
-    lazy_start_partitioned_producers: bool
-    name: str | None
-
-
 class CursorConfig(CheckedSettings, frozen=True, kw_only=True):
     """Conditions of a durable cursor. Else it ends with a TopicNotFoundError or SubscriptionNotFoundError."""
 
@@ -497,13 +369,3 @@ class CursorConfig(CheckedSettings, frozen=True, kw_only=True):
     """Kept with a subscription that is new. Apache Pulsar adds them to one without any."""
     makes_partition: bool = False
     """A partition that its topic names and that is not there is made, as consumers do. Not later."""
-
-
-class CursorOptions(TypedDict, total=False):
-    """The fields of ``CursorConfig`` as keyword arguments."""
-
-    must_exist: bool
-    needed_from: Position | None
-    is_new_name: bool
-    subscription_properties: Mapping[str, str]
-    makes_partition: bool
