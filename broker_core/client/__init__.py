@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from broker_core.client.columnar.cursor_handle import CursorLook as CursorLook
     from broker_core.client.columnar.cursor_handle import CursorNews as CursorNews
     from broker_core.client.columnar.entry_consumer import Given as Given
+    from broker_core.client.columnar.entry_consumer import GivenEntry as GivenEntry
     from broker_core.client.columnar.entry_counting import Counted as Counted
     from broker_core.client.columnar.entry_counting import Span as Span
-    from broker_core.client.columnar.given_entry import GivenEntry as GivenEntry
     from broker_core.client.columnar.probes import Bounds as Bounds
     from broker_core.client.columnar.probes import Edges as Edges
     from broker_core.client.columnar.probes import LastEntry as LastEntry
@@ -84,9 +84,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "blocking.handles": ["Consumer", "Producer", "Reader", "TableView"],
         "client_stats": ["ConsumerStats", "ProducerStats"],
         "columnar.cursor_handle": ["CursorLook", "CursorNews"],
-        "columnar.entry_consumer": ["Given"],
+        "columnar.entry_consumer": ["Given", "GivenEntry"],
         "columnar.entry_counting": ["Counted", "Span"],
-        "columnar.given_entry": ["GivenEntry"],
         "columnar.probes": ["Bounds", "Edges", "LastEntry"],
         "credentials.authentication": [
             "Authentication",

@@ -8,8 +8,13 @@ import pytest
 from broker_core.base.errors import ConfigError, PulsarishError
 from broker_core.base.secret import Secret
 from broker_core.client import AuthenticationBasic, AuthenticationTls, AuthenticationToken, Client
-from broker_core.client.credentials.plugins import authentication_of, token_of
-from broker_core.client.credentials.security import SECURITY_SETTINGS, Security, security_texts
+from broker_core.client.credentials.security import (
+    SECURITY_SETTINGS,
+    Security,
+    authentication_of,
+    security_texts,
+    token_of,
+)
 
 JAVA = "org.apache.pulsar.client.impl.auth."
 

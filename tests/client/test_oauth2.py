@@ -20,7 +20,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.secret import Secret
 from broker_core.client import AuthenticationOAuth2
-from broker_core.client.credentials.plugins import authentication_of
+from broker_core.client.credentials.security import authentication_of
 from broker_core.testing.virtual_timers import VirtualTimers
 from tests.client.oauth2_issuer import Issuer, running_issuer
 

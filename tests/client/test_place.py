@@ -9,8 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId, Position
 from broker_core.client.consuming.place import Place
-from broker_core.client.messages.message import Message
-from broker_core.client.messages.start_point import StartPoint
+from broker_core.client.messages.message import Message, StartPoint
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from tests.client.test_permits import FakeSource

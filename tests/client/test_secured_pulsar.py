@@ -28,7 +28,7 @@ from broker_core.client import (
     Client,
 )
 from broker_core.client.admin import AdminApi
-from broker_core.client.credentials.plugins import authentication_of
+from broker_core.client.credentials.security import authentication_of
 from broker_core.client.credentials.tls import TlsSettings
 from tests.apache_pulsar.secured import ADMIN, BASIC_PASSWORD, BASIC_USER, CHECK_S, Secured, renewed, token
 from tests.client.oauth2_issuer import running_issuer

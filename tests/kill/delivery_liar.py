@@ -14,9 +14,8 @@ from broker_core.broker.dispatch.key_shared import dispatcher
 from broker_core.broker.publishing.deduplication import DUPLICATE, NEW, Deduplication
 from broker_core.client import Message
 from broker_core.client.chunks import chunk_split
-from broker_core.client.dead_letters.dead_letters import DeadLetters
+from broker_core.client.dead_letters.dead_letters import DeadLetters, Letter, LetterProducers, LetterRouting
 from broker_core.client.dead_letters.letter_copies import RECONSUMETIMES, dead_letter
-from broker_core.client.dead_letters.letter_routing import Letter, LetterProducers, LetterRouting
 from broker_core.client.messages.outgoing import MessageFields
 
 _EARLY_MS = 60_000

@@ -24,9 +24,8 @@ from broker_core.client.consuming.consumer_topics import ConsumerTopics, Wanted
 from broker_core.client.consuming.context import ConsumerContext, MixedKeys
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.consuming.topic_consumer import TopicConsumer
-from broker_core.client.dead_letters.letter_routing import LetterRouting
-from broker_core.client.messages.message import Message, Source
-from broker_core.client.messages.start_point import LastMessage, StartPoint, message_id_at
+from broker_core.client.dead_letters.dead_letters import LetterRouting
+from broker_core.client.messages.message import LastMessage, Message, Source, StartPoint, message_id_at
 from broker_core.client.settings.callbacks import Interceptors
 from broker_core.client.settings.config import ConsumerConfig, InitialPosition
 

@@ -24,8 +24,8 @@ from broker_core.client.connecting.discovery import Discovery, TopicListWatch
 from broker_core.client.connecting.gathered import open_all
 from broker_core.client.consuming.context import ConsumerContext, QueueShare
 from broker_core.client.consuming.topic_consumer import TopicConsumer
-from broker_core.client.dead_letters.letter_routing import LetterRoute
-from broker_core.client.messages.start_point import StartPoint
+from broker_core.client.dead_letters.dead_letters import LetterRoute
+from broker_core.client.messages.message import StartPoint
 
 
 class Wanted(NamedTuple):

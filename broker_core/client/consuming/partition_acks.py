@@ -30,8 +30,7 @@ from broker_core.client.consuming.context import ConsumerContext
 from broker_core.client.consuming.place import Place
 from broker_core.client.consuming.redelivery import Redelivery
 from broker_core.client.consuming.unpack import Unpacked
-from broker_core.client.dead_letters.dead_letters import DeadLetters
-from broker_core.client.dead_letters.letter_routing import LetterRoute
+from broker_core.client.dead_letters.dead_letters import DeadLetters, LetterRoute
 from broker_core.client.messages.message import Message, Source
 from broker_core.client.settings.callbacks import Interceptors
 from broker_core.wire.commands import redeliver, redeliver_all

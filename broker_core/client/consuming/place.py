@@ -17,8 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId, Position
-from broker_core.client.messages.message import Message
-from broker_core.client.messages.start_point import StartPoint
+from broker_core.client.messages.message import Message, StartPoint
 from broker_core.wire.heads import MessageHead
 
 

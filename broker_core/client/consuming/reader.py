@@ -16,8 +16,7 @@ from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.subscribing import reader_subscription
 from broker_core.client.consuming.consumer import AsyncConsumer, SeekTarget
 from broker_core.client.consuming.topic_consumer import TopicConsumer
-from broker_core.client.messages.message import Message
-from broker_core.client.messages.start_point import StartPoint, message_id_at
+from broker_core.client.messages.message import Message, StartPoint, message_id_at
 from broker_core.client.settings.config import ConsumerConfig, InitialPosition, ReaderConfig
 
 

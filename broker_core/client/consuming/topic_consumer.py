@@ -35,10 +35,9 @@ from broker_core.client.consuming.partition_acks import PartitionAcks
 from broker_core.client.consuming.place import Place
 from broker_core.client.consuming.receiver_queue import Undeliverable
 from broker_core.client.consuming.unpack import charged_for, unpack
-from broker_core.client.dead_letters.letter_routing import LetterRoute
-from broker_core.client.messages.message import Message
+from broker_core.client.dead_letters.dead_letters import LetterRoute
+from broker_core.client.messages.message import LastMessage, Message, StartPoint
 from broker_core.client.messages.permits import Permits
-from broker_core.client.messages.start_point import LastMessage, StartPoint
 from broker_core.client.settings.callbacks import call_application
 from broker_core.wire.ack_sets import words_of_bits
 from broker_core.wire.commands import message_id as wire_message_id

@@ -4,23 +4,183 @@
 A message whose redelivery count has reached the limit is shown once more and remembered. When it is to be redelivered
 after all, or comes with a higher count, a copy goes to the dead letter topic instead. Invariants: the original is
 acknowledged only after its copy is stored; while a copy is on its way the message is not shown.
-Source: semantics 4.7.4, 4.7.5.
+
+With retry enabled all topics of a consumer share the retry topic and the dead letter topic that are named after the
+first one; otherwise each topic, and each partition, has a dead letter topic of its own (``LetterRouting``). A producer
+is made when the first copy is sent to its topic. One that was refused for good (its topic was terminated, or deleted)
+is replaced at the next copy: the topic may have been made anew. Source: semantics 4.6.1 to 4.6.5, 4.7.1, 4.7.4, 4.7.5.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import NamedTuple
 
-from broker_core.base.errors import PulsarishError
+from broker_core.base.errors import AlreadyClosedError, PulsarishError, UsageError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
-from broker_core.client.dead_letters.letter_copies import dead_letter
-from broker_core.client.dead_letters.letter_routing import LetterProducers
+from broker_core.client.connecting.network import Network
+from broker_core.client.dead_letters.letter_copies import dead_letter, reconsume_times, retry_letter
 from broker_core.client.messages.message import Message
+from broker_core.client.messages.outgoing import MessageFields
+from broker_core.client.producing.producer import AsyncProducer
+from broker_core.client.settings.config import ConsumerConfig, ProducerConfig
+from broker_core.client.settings.policies import (
+    MAX_REDELIVER_COUNT_DEFAULT,
+    DeadLetterPolicy,
+    LetterTopics,
+    letter_topics,
+)
 
 logger = logging.getLogger(__name__)
+
+
+class LetterProducers:
+    """Sends copies. ``initial_subscription``: made together with a dead letter topic.
+
+    ``stored``: what is copied is stored, and may be copied only to where it is stored too, in chunks if it is large.
+    """
+
+    def __init__(self, network: Network, initial_subscription: str | None, *, stored: bool) -> None:
+        self._network = network
+        self._initial_subscription = initial_subscription
+        self._stored = stored
+        self._producers: dict[TopicName, AsyncProducer] = {}
+        self._making: dict[TopicName, asyncio.Lock] = {}
+        self._refusals: dict[TopicName, PulsarishError] = {}
+        """Failure of the last attempt to make a producer: as long as that took, many copies may wait for it."""
+        self._closed = False
+
+    async def send(self, topic: TopicName, value: bytes | None, fields: MessageFields, dead: bool) -> None:
+        """Store one copy; raises why it may not be stored. ``dead``: ``topic`` is a dead letter topic."""
+        await (await self._producer(topic, dead)).send(value, **fields)
+
+    async def close(self) -> None:
+        """Store what was given to producers, and leave the brokers. No copy can be sent after it."""
+        self._closed = True
+        producers = list(self._producers.values())
+        self._producers.clear()
+        await asyncio.gather(*(each.close() for each in producers))
+
+    async def _producer(self, topic: TopicName, dead: bool) -> AsyncProducer:
+        refusal = self._refusals.get(topic)
+        async with self._making.setdefault(topic, asyncio.Lock()):
+            producer = self._producers.get(topic)
+            if producer is not None and producer.failure is not None:
+                await self._producers.pop(topic).close()
+                producer = None
+            if producer is None:
+                self._check_open(topic)
+                latest = self._refusals.get(topic)
+                if latest is not None and latest is not refusal:  # While this waited: it need not ask once more.
+                    raise copy(latest)
+                producer = await self._made(topic, dead)
+                if self._closed:
+                    await producer.close()
+                self._check_open(topic)
+                self._producers[topic] = producer
+            return producer
+
+    async def _made(self, topic: TopicName, dead: bool) -> AsyncProducer:
+        config = ProducerConfig(
+            batching_enabled=False,
+            chunking_enabled=self._stored or topic.persistent,
+            initial_subscription_name=self._initial_subscription if dead else None,
+        )
+        try:
+            return await AsyncProducer.create(self._network, topic, config)
+        except PulsarishError as failure:
+            self._refusals[topic] = failure
+            raise
+
+    def _check_open(self, topic: TopicName) -> None:
+        if self._closed:
+            raise AlreadyClosedError(f"the consumer was closed before it had a producer for {topic}")
+
+
+class LetterRoute(NamedTuple):
+    """Route of the copies of one topic or partition, and the redeliveries before it."""
+
+    producers: LetterProducers
+    topics: LetterTopics
+    max_redeliver_count: int
+
+    def origin_of(self, topic: TopicName) -> str:
+        """The first topic that copies from ``topic`` name: without its partition if retry is enabled."""
+        return str(topic if self.topics.retry is None else topic.base)
+
+
+class Letter(NamedTuple):
+    """A copy to be sent, as the arguments of ``LetterProducers.send``."""
+
+    topic: TopicName
+    value: bytes | None
+    fields: MessageFields
+    dead: bool
+
+
+class LetterRouting:
+    """The routes of one consumer. ``topics``: none if it follows a pattern."""
+
+    def __init__(
+        self, network: Network, topics: Sequence[TopicName], subscription: str, config: ConsumerConfig
+    ) -> None:
+        """UsageError if retry is enabled for a pattern and the policy does not name the topics."""
+        self._clock = network.clock
+        self._subscription = subscription
+        self._policy = config.dead_letter_policy
+        if self._policy is None and config.retry_enabled:
+            self._policy = DeadLetterPolicy(max_redeliver_count=MAX_REDELIVER_COUNT_DEFAULT)
+        policy = self._policy
+        self.producers = LetterProducers(
+            network,
+            None if policy is None else policy.initial_subscription_name,
+            stored=not topics or any(topic.persistent for topic in topics),
+        )
+        self._shared: LetterTopics | None = None
+        if config.retry_enabled and self._policy is not None:
+            self._shared = self._shared_topics(topics[0] if topics else None, self._policy)
+
+    def _shared_topics(self, first: TopicName | None, policy: DeadLetterPolicy) -> LetterTopics:
+        if first is not None:
+            return letter_topics(first, self._subscription, policy, retry=True)
+        if policy.retry_letter_topic is None or policy.dead_letter_topic is None:
+            raise UsageError(
+                f"subscription {self._subscription!r} follows a pattern, so its retry topic has no name",
+                hint="name retry_letter_topic and dead_letter_topic in the dead_letter_policy",
+            )
+        return LetterTopics(TopicName.parse(policy.dead_letter_topic), TopicName.parse(policy.retry_letter_topic))
+
+    @property
+    def retry_topic(self) -> TopicName | None:
+        """The topic of ``reconsume_later``'s copies, None if it is not enabled."""
+        return self._shared.retry if self._shared is not None else None
+
+    def of(self, topic: TopicName) -> LetterRoute | None:
+        """The route of copies from ``topic``; None without a policy."""
+        if self._policy is None:
+            return None
+        topics = self._shared or letter_topics(topic, self._subscription, self._policy, retry=False)
+        return LetterRoute(self.producers, topics, self._policy.max_redeliver_count)
+
+    def retry(self, message: Message, topic: TopicName, delay_s: float, properties: Mapping[str, str]) -> Letter:
+        """The copy of ``message``, which came from ``topic``, for ``reconsume_later``: a retry, or a dead letter."""
+        shared, policy = self._shared, self._policy
+        if shared is None or shared.retry is None or policy is None:
+            raise UsageError(
+                f"subscription {self._subscription!r} has no retry topic", hint="subscribe with retry_enabled=True"
+            )
+        times = reconsume_times(message) + 1
+        delay_ms = max(0, round(delay_s * 1000))
+        fields = retry_letter(message, str(topic.base), times, delay_ms, properties)
+        if times > policy.max_redeliver_count:
+            return Letter(shared.dead, message.value, fields, True)
+        if delay_ms:
+            fields["deliver_at_ms"] = self._clock.now_ms() + delay_ms
+        return Letter(shared.retry, message.value, fields, False)
 
 
 class DeadLetters:
