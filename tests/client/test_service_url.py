@@ -7,7 +7,7 @@ import pytest
 
 from broker_core.base.errors import ConfigError, RemoteProtocolError
 from broker_core.client import Client
-from broker_core.client.admin_transport import AdminTransport
+from broker_core.client.admin import AdminTransport
 from broker_core.client.connecting.service_url import BrokerAddress, parse_service_url
 from broker_core.client.credentials.tls import TlsSettings
 from tests.client.conftest import Service

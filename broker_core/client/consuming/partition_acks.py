@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
@@ -104,8 +104,10 @@ class PartitionAcks:
         self._place = place
         self._interceptors = Interceptors(config.interceptors)
         self._sender = AckSender(network, config, consumer_id, self.topic.partition_index, attachment)
-        dead_letters = self._dead_letters(route) if route is not None and config.is_shared else None
-        self._redelivery = Redelivery(self, config, network.clock, network.timers, dead_letters)
+        self._redelivery = Redelivery(self, config, network.clock, network.timers)
+        if route is not None and config.is_shared:  # Only such subscriptions count deliveries (semantics 4.7.2).
+            failed = self._redelivery.again_soon
+            self._redelivery.dead_letters = DeadLetters(route, self.topic, self.acknowledge, failed)
         self.flush, self.forget, self.settled = self._sender.flush, self._sender.forget, self._redelivery.settled
         self.chunks = ChunkReceiving(source, self, config, network.clock, network.timers)
         self._between_chunks = DeliveredEntries() if context.durable and not config.is_shared else None
@@ -113,13 +115,6 @@ class PartitionAcks:
         self.notes_arrivals = self._between_chunks is not None
         self.taken = self._redelivery.taken if config.ack_timeout_s else None
         """To be called with each message that the application gets, on its thread; None: there is no need to."""
-
-    def _dead_letters(self, route: LetterRoute) -> Callable[[Callable[[Position], None]], DeadLetters]:
-        """Only for subscriptions that count deliveries (semantics 4.7.2)."""
-        return lambda failed: DeadLetters(
-            route.producers, route.topics.dead, route.origin_of(self.topic), route.max_redeliver_count,
-            self.acknowledge, failed,
-        )  # fmt: skip
 
     # -- by the application
 

@@ -9,7 +9,6 @@ Source: semantics 4.2 to 4.5, 4.7.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from broker_core.base.clock import Clock, Timers
@@ -39,7 +38,7 @@ class Redeliverable(Protocol):
 
 
 class Redelivery:
-    """The trackers of one partition. ``dead_letters``: None without a policy."""
+    """The trackers of one partition. ``dead_letters`` is set by its owner; None without a policy."""
 
     def __init__(
         self,
@@ -47,9 +46,7 @@ class Redelivery:
         config: ConsumerConfig,
         clock: Clock,
         timers: Timers,
-        new_dead_letters: Callable[[Callable[[Position], None]], DeadLetters] | None = None,
     ) -> None:
-        """``new_dead_letters`` gets what is to be called with an entry whose copy could not be written."""
         self._owner = owner
         self._keeps_order = not config.is_shared
         self._nacks = NackTracker(
@@ -75,7 +72,7 @@ class Redelivery:
                 elsewhere=self._nacks,
             )
             self._timeouts.start()
-        self._dead = new_dead_letters(self.again_soon) if new_dead_letters is not None else None
+        self.dead_letters: DeadLetters | None = None
 
     def taken(self, message: Message) -> None:
         """The application got ``message``; on any thread."""
@@ -90,7 +87,7 @@ class Redelivery:
             for each in messages:
                 self._nacks.add(each.message_id.position, 0.0, each.message_id.batch_index)
             return []
-        return messages if self._dead is None else self._dead.arrived(messages)
+        return messages if self.dead_letters is None else self.dead_letters.arrived(messages)
 
     def await_again(self, positions: tuple[Position, ...], delay_s: float) -> None:
         """Redeliver entries that were never shown: by the ack timeout, or else after ``delay_s`` (0: never)."""
@@ -129,7 +126,7 @@ class Redelivery:
 
     def acknowledged(self, message_id: MessageId, *, whole: bool) -> None:
         """A message was acknowledged; ``whole``: and with it its entry."""
-        if self._timeouts is None and self._dead is None and not self._nacks:
+        if self._timeouts is None and self.dead_letters is None and not self._nacks:
             return  # As nearly always, and for each message.
         position = message_id.position
         if whole:
@@ -138,8 +135,8 @@ class Redelivery:
             self._untime([position])
         else:
             self._forget_nack(message_id)
-        if self._dead is not None:
-            self._dead.acknowledged(message_id, whole=whole)
+        if self.dead_letters is not None:
+            self.dead_letters.acknowledged(message_id, whole=whole)
 
     def acknowledged_through(self, message_id: MessageId, *, whole: bool) -> None:
         """A message and all before it were acknowledged; ``whole``: and with it its entry."""
@@ -169,7 +166,7 @@ class Redelivery:
         # Dropped first: what is taken in this very moment was taken before, and is forgotten with the rest.
         self._untrack(positions)
         self._awaited.difference_update(positions)
-        again = positions if self._dead is None else self._dead.divert(positions)
+        again = positions if self.dead_letters is None else self.dead_letters.divert(positions)
         if again:
             self._owner.ask_again(again)
 
@@ -194,8 +191,8 @@ class Redelivery:
         """A new connection: what was handed out comes again, with its count. Nacks keep their time."""
         if self._timeouts is not None:
             self._timeouts.clear()
-        if self._dead is not None:
-            self._dead.clear()
+        if self.dead_letters is not None:
+            self.dead_letters.clear()
 
     def stop(self) -> None:
         """Stop all trackers."""
@@ -206,8 +203,8 @@ class Redelivery:
     async def settled(self) -> None:
         """Stop all trackers; returns when every pending dead letter is stored or has failed."""
         self.stop()
-        if self._dead is not None:
-            await self._dead.settled()
+        if self.dead_letters is not None:
+            await self.dead_letters.settled()
 
     def _forget_nack(self, message_id: MessageId) -> None:
         """Forget the nack of a message; others of its batch that the application holds may still need redelivery."""

@@ -184,22 +184,20 @@ class LetterRouting:
 
 
 class DeadLetters:
-    """The dead letters and retry letters of one topic or partition. ``origin``: what copies name as their first
-    topic."""
+    """The dead letters of one topic or partition."""
 
     def __init__(
         self,
-        producers: LetterProducers,
+        route: LetterRoute,
         topic: TopicName,
-        origin: str,
-        max_redeliver_count: int,
         acknowledge: Callable[[MessageId], None],
         failed: Callable[[Position], None],
     ) -> None:
-        self._producers = producers
-        self._topic = topic
-        self._origin = origin
-        self._max = max_redeliver_count
+        """``failed`` is called with an entry whose copy could not be written."""
+        self._producers = route.producers
+        self._topic = route.topics.dead
+        self._origin = route.origin_of(topic)
+        self._max = route.max_redeliver_count
         self._acknowledge = acknowledge
         self._failed = failed
         self._candidates: dict[Position, dict[int, Message]] = {}
