@@ -23,7 +23,7 @@ Readers                                   readers beside them (1.9.2, 3.6.7) and
 Everything                                all of Delays, Chunks, Policies and Readers at once, and limits that change
 BrokerLimit                               the limit of the whole broker (2.4.12) and all of WholeBroker
 Queue, Redelivery                         I4.1 to I4.5 at the client
-Place                                     seeks, rewinds and reconnects (1.4.6, 1.9.2, 4.4) at the client
+ReadProgress                              seeks, rewinds and reconnects (1.4.6, 1.9.2, 4.4) at the client
 SharedQuery, ClaimingQuery                a Spark query in queue mode under kills: docs/queues.md
 ========================================  ==========================================================================
 

@@ -51,7 +51,11 @@ _REDIRECTS: Final = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIREC
 
 
 class AdminTransport:
-    """Connections to the admin port ``url``, and to those to which it redirects. Not thread-safe."""
+    """Kept connections to the admin port ``url``, and to those to which answers redirect. Not thread-safe.
+
+    A broker of a cluster redirects a request about a topic that another one serves. Invariant: a request that was begun
+    with TLS never travels without; no error repeats a password.
+    """
 
     def __init__(self, url: str, timeout_s: float, tls: TlsSettings, given_by: str = "") -> None:
         """ConfigError if that is no address, or ``tls`` cannot be used. ``given_by``: the option that names ``url``."""
@@ -62,7 +66,7 @@ class AdminTransport:
         parts = _usable_parts(url)
         if parts is None:
             raise ConfigError(f'"{url}" is not an admin URL', hint="write http://HOST:PORT")
-        self._first = _place(url)
+        self._first = _origin(url)
         self._timeout_s = timeout_s
         self._tls = tls
         self._which = f"the admin port ({given_by})" if given_by else "the admin port"
@@ -83,20 +87,22 @@ class AdminTransport:
                 return answer, content
             url = self._next(url, answer.headers["Location"] or "")
         raise RemoteProtocolError(
-            f"the request {method} {path} was redirected {REDIRECTS_MAX} times, last to {_place(url)}",
+            f"the request {method} {path} was redirected {REDIRECTS_MAX} times, last to {_origin(url)}",
             hint="do the brokers of the cluster agree who serves it? Try again",
         )
 
     def _next(self, url: str, target: str) -> str:
         """The URL to which a redirect leads."""
         if "@" in target:
-            raise RemoteProtocolError(f"the admin port at {_place(url)} redirects to a URL that names a user")
+            raise RemoteProtocolError(f"the admin port at {_origin(url)} redirects to a URL that names a user")
         parts = _usable_parts(target)
         if parts is None:
-            raise RemoteProtocolError(f'the admin port at {_place(url)} redirects to "{target}", which is no admin URL')
+            raise RemoteProtocolError(
+                f'the admin port at {_origin(url)} redirects to "{target}", which is no admin URL'
+            )
         if parts.scheme != "https" and urlsplit(url).scheme == "https":
             raise RemoteProtocolError(
-                f"the admin port at {_place(url)} redirects to {_place(target)}, which is without TLS",
+                f"the admin port at {_origin(url)} redirects to {_origin(target)}, which is without TLS",
                 hint="give each broker of the cluster a webServicePortTls",
             )
         return target
@@ -104,30 +110,30 @@ class AdminTransport:
     def _ask(
         self, method: str, url: str, body: str | None, headers: Mapping[str, str]
     ) -> tuple[http.client.HTTPResponse, bytes]:
-        place, parts = _place(url), urlsplit(url)
+        origin, parts = _origin(url), urlsplit(url)
         path = f"{parts.path}?{parts.query}" if parts.query else parts.path
         try:
-            if (connection := self._connections.get(place)) is None:
-                connection = self._connections[place] = self._connect(parts)
+            if (connection := self._connections.get(origin)) is None:
+                connection = self._connections[origin] = self._connect(parts)
             connection.request(method, path, body, dict(headers))
             answer = connection.getresponse()
             return answer, answer.read(_ANSWER_BYTES_MAX)
         except TimeoutError as error:
             raise OperationTimeoutError(
-                f"the admin port at {place} did not answer in {self._timeout_s:g} s",
+                f"the admin port at {origin} did not answer in {self._timeout_s:g} s",
                 hint="give it a longer timeout, or look whether the broker is busy",
             ) from error
         except ssl.SSLError as error:
-            raise tls_failure(error, f"the admin port at {place}") from error
+            raise tls_failure(error, f"the admin port at {origin}") from error
         except OSError as error:
             raise ConnectionLostError(
-                f"no broker answers at {place}: {error.strerror or error}",
+                f"no broker answers at {origin}: {error.strerror or error}",
                 hint=f"start one with: pulsarish serve, or check the address of {self._which}",
             ) from error
         except http.client.HTTPException as error:
             # Its text would be whatever came instead of an answer.
             raise ConnectionLostError(
-                f"no broker answers at {place}: what came is not an answer in HTTP ({type(error).__name__})",
+                f"no broker answers at {origin}: what came is not an answer in HTTP ({type(error).__name__})",
                 hint=f"check the address of {self._which}; it is not the port of the service URL",
             ) from error
 
@@ -149,7 +155,7 @@ def _usable_parts(url: str) -> SplitResult | None:
         return None
 
 
-def _place(url: str) -> str:
+def _origin(url: str) -> str:
     """The scheme and the address of an URL."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"

@@ -101,7 +101,7 @@ def test_an_ack_timeout_on_exclusive_brings_everything_in_order(client: Client, 
     )  # fmt: skip
     consumer.acknowledge_cumulative(take(consumer, 3)[1])
     part = consumer._inner.children[0]
-    eventually(lambda: part.place.epoch == 1, "the timeout is over")
+    eventually(lambda: part.progress.epoch == 1, "the timeout is over")
     seen: list[str] = []
     while seen[-8:] != numbered(2, 10):
         message = consumer.receive(WAIT_S)

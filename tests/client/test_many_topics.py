@@ -29,7 +29,7 @@ def family() -> str:
 
 def limits(consumer: Consumer) -> list[int]:
     """The share of the receiver queue that each part has."""
-    return [part.permits.places for part in consumer._inner.children]
+    return [part.permits.asked_size for part in consumer._inner.children]
 
 
 @pytest.mark.parametrize("position", ["earliest", "latest"])

@@ -22,7 +22,7 @@ _WHOLE: Final = 1 << 62
 """Stands for "all messages of the entry" where a batch index is compared."""
 
 
-_TOGETHER_MAX: Final = 100_000
+_CHUNK_ACKS_MAX: Final = 100_000
 """Chunks of one message that leave in one command; more ids would not fit into the 5 MiB that a broker takes."""
 
 
@@ -193,7 +193,7 @@ class AckGrouping:
         begin = 0
         while begin < len(ids):
             end = begin + ids_max
-            while end < min(len(ids), begin + _TOGETHER_MAX) and ids[end - 1][0] in self._with_next:
+            while end < min(len(ids), begin + _CHUNK_ACKS_MAX) and ids[end - 1][0] in self._with_next:
                 end += 1
             yield AckCommand(False, ids[begin:end])
             begin = end

@@ -246,13 +246,13 @@ class AsyncEntryReader(EntriesOnly):
 
     async def _passes_over(self, last: Position) -> bool:
         """Whether the broker gives to nobody what it still has, up to ``last``: a filter of entries may drop it."""
-        looking = self._network.loop.create_task(passed_over(self._network, self.topic, self._arriving_at, last))
-        await self._arrival.came_or(looking)
-        if not looking.done():
-            looking.cancel()
+        probing = self._network.loop.create_task(passed_over(self._network, self.topic, self._arriving_at, last))
+        await self._arrival.came_or(probing)
+        if not probing.done():
+            probing.cancel()
             return False
         try:
-            return looking.result() >= last and not self._buffer and not self._complete
+            return probing.result() >= last and not self._buffer and not self._complete
         except PulsarishError:
             return False  # The deadline will tell.
 

@@ -32,7 +32,7 @@ class Discovery:
         self._period_s = period_s
         self._look = look
         self._woken = asyncio.Event()
-        self._looking = asyncio.Lock()
+        self._look_lock = asyncio.Lock()
         self._task = asyncio.get_running_loop().create_task(self._look_for_ever())
 
     def wake(self) -> None:
@@ -41,7 +41,7 @@ class Discovery:
 
     async def at_rest(self) -> None:
         """Return when no look is under way."""
-        async with self._looking:
+        async with self._look_lock:
             return
 
     async def stop(self) -> None:
@@ -56,7 +56,7 @@ class Discovery:
                     await self._woken.wait()
             self._woken.clear()
             try:
-                async with self._looking:
+                async with self._look_lock:
                     await self._look()
             except PulsarishError as failure:
                 logger.warning("discovery failed what=%r error=%s", self._what, failure)

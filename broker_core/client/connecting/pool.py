@@ -202,15 +202,15 @@ async def _reached(connection: Connection, context: ssl.SSLContext | None, whole
     """
     loop = asyncio.get_running_loop()
     address = connection.address
-    places = await _places_of(address)
-    for left, place in zip(range(len(places), 0, -1), places, strict=True):
+    hosts = await _hosts_of(address)
+    for left, host in zip(range(len(hosts), 0, -1), hosts, strict=True):
         ends = whole.when()
         share_s = (ends - loop.time()) / left if left > 1 and ends is not None else None
         try:
             async with asyncio.timeout(share_s):
                 await loop.create_connection(
                     lambda: connection,
-                    place,
+                    host,
                     address.port,
                     ssl=context,
                     server_hostname=address.host if context is not None else None,
@@ -221,15 +221,15 @@ async def _reached(connection: Connection, context: ssl.SSLContext | None, whole
                 raise
 
 
-async def _places_of(address: BrokerAddress) -> list[str]:
+async def _hosts_of(address: BrokerAddress) -> list[str]:
     """Addresses of the name in ``address``, in their order."""
     with suppress(ValueError):
         ip_address(address.host)
         return [address.host]
     found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    if any(len(place) == _IPV6_PARTS and place[3] for *_, place in found):
+    if any(len(found_at) == _IPV6_PARTS and found_at[3] for *_, found_at in found):
         return [address.host]  # One that is good on one network of this machine only does not say on which by itself.
-    return list(dict.fromkeys(str(place[0]) for *_, place in found)) or [address.host]
+    return list(dict.fromkeys(str(found_at[0]) for *_, found_at in found)) or [address.host]
 
 
 def _unconnected(refused: OSError, what: str, led: str, *, tls: bool) -> ConnectionLostError:

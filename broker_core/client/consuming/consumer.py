@@ -70,10 +70,10 @@ class Addressing:
             return [self.acknowledged(target)]
         if callable(target):
             return [(part, _id_or_time(target(str(part.topic)))) for part in self._topics.open_parts]
-        place = _id_or_time(target)
-        if isinstance(place, MessageId) and place not in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
-            return [(self._part_of(place), place)]
-        return [(part, place) for part in self._topics.open_parts]
+        point = _id_or_time(target)
+        if isinstance(point, MessageId) and point not in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
+            return [(self._part_of(point), point)]
+        return [(part, point) for part in self._topics.open_parts]
 
     def _part_of(self, message_id: MessageId) -> TopicConsumer:
         parts = self._topics.parts

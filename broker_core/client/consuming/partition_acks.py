@@ -27,7 +27,7 @@ from broker_core.client.chunks.chunk_receiving import ChunkReceiving
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.consuming.context import ConsumerContext
-from broker_core.client.consuming.place import Place
+from broker_core.client.consuming.read_progress import ReadProgress
 from broker_core.client.consuming.redelivery import Redelivery
 from broker_core.client.consuming.unpack import Unpacked
 from broker_core.client.dead_letters.dead_letters import DeadLetters, LetterRoute
@@ -90,7 +90,7 @@ class PartitionAcks:
         context: ConsumerContext,
         consumer_id: int,
         attachment: Attachment,
-        place: Place,
+        progress: ReadProgress,
         route: LetterRoute | None,
     ) -> None:
         """``route``: where dead letters go; None if there is no policy."""
@@ -101,7 +101,7 @@ class PartitionAcks:
         self._queue = context.queue
         self._id = consumer_id
         self._attachment = attachment
-        self._place = place
+        self._progress = progress
         self._interceptors = Interceptors(config.interceptors)
         self._sender = AckSender(network, config, consumer_id, self.topic.partition_index, attachment)
         self._redelivery = Redelivery(self, config, network.clock, network.timers)
@@ -183,9 +183,9 @@ class PartitionAcks:
             self._sender.flush()
             self._sender.forget()
         self._queue.drop(self._source)
-        self._place.rewound()
+        self._progress.rewound()
         self._redelivery.clear()
-        self.chunks.rewound(self._place.last_taken)
+        self.chunks.rewound(self._progress.last_taken)
         self._redeliver_all(self._attachment.connection)
 
     # -- by the trackers
@@ -220,7 +220,7 @@ class PartitionAcks:
 
     def _redeliver_all(self, connection: Connection | None) -> None:
         if connection is not None:  # A new one gets everything again anyway.
-            connection.send(redeliver_all(self._id, self._place.epoch))
+            connection.send(redeliver_all(self._id, self._progress.epoch))
 
     # -- what was delivered
 
@@ -251,7 +251,7 @@ class PartitionAcks:
         elif entry.chunk is not None:
             self._redelivery.here_again(entry.chunk.position)
             messages = self.chunks.receive(entry.chunk)
-        if self._place.skip is not None:
+        if self._progress.skip is not None:
             messages = self._behind_start(messages)
         is_duplicate = self._sender.is_duplicate
         new = [each for each in messages if not is_duplicate(each.message_id.position, each.message_id.batch_index)]
@@ -259,8 +259,8 @@ class PartitionAcks:
 
     def _behind_start(self, messages: list[Message]) -> list[Message]:
         """Without those that lie before the start; they are acknowledged on a subscription that outlives this."""
-        messages, passed = self._place.split(messages)
-        if self._place.durable:
+        messages, passed = self._progress.split(messages)
+        if self._progress.durable:
             for each in passed:
                 self._sender.individual(each.message_id, None, chunks=each.message_id.positions[:-1])
         return messages
@@ -270,7 +270,7 @@ class PartitionAcks:
     def reattaching(self) -> None:
         """A new attachment begins: everything that is not acknowledged comes again."""
         self._redelivery.reattached()
-        self.chunks.reattached(self._place.last_taken)
+        self.chunks.reattached(self._progress.last_taken)
 
     def reattached(self, connection: Connection, *, by_broker: bool, epoch: int) -> None:
         """The broker has accepted the consumer. ``epoch``: the one that it was told; ``by_broker``: it had detached it.
@@ -278,10 +278,10 @@ class PartitionAcks:
         A reader's acks are not sent again: the broker knows nothing of the subscription of before, and repeating its
         cumulative ack would cover chunks that are needed again.
         """
-        if not self._place.durable:
+        if not self._progress.durable:
             self._sender.forget()
         self._sender.reattached(connection, by_broker=by_broker)
-        if self._place.epoch != epoch:
+        if self._progress.epoch != epoch:
             # A rewind fell between: the broker must hear of its epoch, or all that it sends would pass for older.
             self._redeliver_all(connection)
 
@@ -295,12 +295,12 @@ class PartitionAcks:
         if active:
             self.chunks.took_over()
         else:
-            self.chunks.stood_down(self._place.last_taken)
+            self.chunks.stood_down(self._progress.last_taken)
 
     def connection_lost(self, reason: PulsarishError) -> None:
         """Acks that want an answer will not get one. What is incomplete comes again, and is not given up before."""
         self._sender.fail_waiting(reason)
-        self.chunks.reattached(self._place.last_taken)
+        self.chunks.reattached(self._progress.last_taken)
 
     def sought(self) -> None:
         """The subscription was moved: what was delivered before does not count any more."""
@@ -317,4 +317,4 @@ class PartitionAcks:
     def close(self) -> int:
         """No more acks and no more answers; returns how many acks are dropped that should have been sent."""
         dropped = self._sender.close()
-        return dropped if self._place.durable else 0
+        return dropped if self._progress.durable else 0

@@ -2,10 +2,10 @@
 """One consumer of the protocol: one topic or partition, one subscription, kept attached through reconnects.
 
 Owns the registration at the broker and the flow of permits, and passes what the broker says to those who know more:
-``place`` (where it is, and what it must drop), ``acks`` (what is not acknowledged), ``Seeking``. Puts messages into a
-``ReceiverQueue`` that it may share with other partitions. Everything runs on the event loop's thread, except
-``flow_later`` and ``taken``. Invariant: permits are granted once per attachment and returned once per message.
-Source: semantics 1.4.6, 1.9, 3.1, 4.1 to 4.4.
+``progress`` (where it is, and what it must drop), ``acks`` (what is not acknowledged), ``Seeking``. Puts messages into
+a ``ReceiverQueue`` that it may share with other partitions. Everything runs on the event loop's thread, except
+``flow_later`` and ``taken``. Invariant: permits are granted once per attachment and returned once per message. Source:
+semantics 1.4.6, 1.9, 3.1, 4.1 to 4.4.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from broker_core.client.connecting.subscribing import (
 )
 from broker_core.client.consuming.context import ConsumerContext, QueueShare
 from broker_core.client.consuming.partition_acks import PartitionAcks
-from broker_core.client.consuming.place import Place
+from broker_core.client.consuming.read_progress import ReadProgress
 from broker_core.client.consuming.receiver_queue import Undeliverable
 from broker_core.client.consuming.unpack import charged_for, unpack
 from broker_core.client.dead_letters.dead_letters import LetterRoute
@@ -70,13 +70,13 @@ class Seeking:
         """Go to a message, or (an int) to the first published at or after that many milliseconds since the epoch."""
         if isinstance(target, int) and not 0 <= target < 1 << 64:
             raise UsageError(f"cannot seek to {target}: a time is in milliseconds since the epoch")
-        place, topic = self._part.place, self._part.topic
+        progress, topic = self._part.progress, self._part.topic
 
         async def attempt() -> None:
             sought = await self._seek_once(target, inclusive)
-            before = place.registrations
+            before = progress.registrations
             now = await self._attachment.attached()
-            if place.is_lost(target, before, same_connection=now is sought):
+            if progress.is_lost(target, before, same_connection=now is sought):
                 raise ConnectionLostError(f"the reader of {topic} has lost the place where it was sent to")
 
         async with self._turn:  # The end of one would pass for the end of another beside it.
@@ -88,18 +88,18 @@ class Seeking:
         part.acks.flush()
         self._under_way = True
         part.queue.drop(part)  # first: what is taken from now on was sent after the seek
-        before = part.place.seeking(target, inclusive=inclusive)
+        before = part.progress.seeking(target, inclusive=inclusive)
         try:
             await connection.request(*self._command(connection, target))
         except BaseException:
-            part.place.seek_failed(before)
+            part.progress.seek_failed(before)
             if not self._ended() and connection.is_open:
                 # What came meanwhile was dropped, and the seek may have been done after all: begin where it stands now.
                 leave_silently(connection, self._id)
                 part.detached(connection, ConnectionLostError(f"a seek on {part.topic} has failed"), "")
             raise
         part.acks.sought()
-        part.place.sought(still_attached=not self._ended() and connection.is_open)
+        part.progress.sought(still_attached=not self._ended() and connection.is_open)
         return connection
 
     def delays(self, connection: Connection, reason: PulsarishError, address: str) -> bool:
@@ -131,21 +131,21 @@ class Seeking:
 
     async def pin(self, connection: Connection) -> None:
         """Ask the broker where the reader begins, and remember it by a message."""
-        place = self._part.place
+        progress = self._part.progress
         try:
             answer = await last_message_id(connection, self._id)
-            again_ms = place.seek_again_ms(mark_delete_of(answer))
+            again_ms = progress.seek_again_ms(mark_delete_of(answer))
             if again_ms is not None:
                 answer = await self._seek_again(connection, again_ms)
         except BaseException:
             leave_silently(connection, self._id)
             raise
-        place.pin(read_message_id(answer.last_message_id), mark_delete_of(answer))
+        progress.pin(read_message_id(answer.last_message_id), mark_delete_of(answer))
 
     async def _seek_again(self, connection: Connection, time_ms: int) -> pb.CommandGetLastMessageIdResponse:
         await connection.request(*self._command(connection, time_ms))
         if connection.consumers.get(self._id) is not self._part:
-            self._part.place.sent_again(connection)
+            self._part.progress.sent_again(connection)
             raise ConnectionLostError(f"the reader of {self._part.topic} is sent to its place once more")
         return await last_message_id(connection, self._id)
 
@@ -173,7 +173,7 @@ class TopicConsumer:
         self.partition = topic.partition_index
         self.permits = Permits(share.messages, share.bytes_max)
         self.queue = context.queue
-        self.place = Place(start, durable=context.durable)
+        self.progress = ReadProgress(start, durable=context.durable)
         self.attachments = 0
         self.is_open = False
         """Whether the broker has accepted it once: until then it is being added, and may yet be refused."""
@@ -188,7 +188,7 @@ class TopicConsumer:
         self._id = network.next_consumer_id()
         self._detached_by_broker = False
         self._attachment = Attachment(network, topic, self, f"subscription {context.subscription!r} of {topic}")
-        self.acks = PartitionAcks(self, context, self._id, self._attachment, self.place, route)
+        self.acks = PartitionAcks(self, context, self._id, self._attachment, self.progress, route)
         self.counters = self.acks.counters
         self._timed = self.acks.taken
         self._seeking = Seeking(self, network, self._id, self._attachment)
@@ -244,13 +244,13 @@ class TopicConsumer:
     async def has_message_after_taken(self) -> bool:
         """Whether the topic has a message behind the last one taken (or the start, if none was)."""
         last = await self.last_message_id()
-        return self.place.precedes(last.message_id, last.mark_delete)
+        return self.progress.precedes(last.message_id, last.mark_delete)
 
     # -- the queue's side
 
     def taken(self, message: Message) -> None:
         """Count ``message`` as handed out. Called on the application's thread, under the queue's lock."""
-        self.place.taken(message.message_id)
+        self.progress.taken(message.message_id)
         self.counters.taken += 1
         if self._timed is not None:
             self._timed(message)
@@ -269,29 +269,29 @@ class TopicConsumer:
             return
         connection = self._attachment.connection
         if connection is None:
-            self.place.owed_permits += permits  # It is being attached, and sends them when it is.
+            self.progress.owed_permits += permits  # It is being attached, and sends them when it is.
         else:
             connection.send(flow(self._id, permits))
 
     # -- the broker's side
 
     async def attach(self, connection: Connection) -> None:
-        place = self.place
+        progress = self.progress
         # First: another thread may take messages until then, and would get them again if it was resumed before them.
-        place.attaching(self.queue.clear(self, connection.max_message_size), connection)
+        progress.attaching(self.queue.clear(self, connection.max_message_size), connection)
         self.has_ended = False
-        request, epoch = self._subscribing(), place.epoch
+        request, epoch = self._subscribing(), progress.epoch
         self.acks.reattaching()
         await register(connection, self._id, self, request)
-        place.attached()
-        if place.unplaced is not None:
+        progress.attached()
+        if progress.held is not None:
             await self._seeking.pin(connection)
-            for head, body in place.placed():
+            for head, body in progress.take_held():
                 self.message(head, body)
         if connection.consumers.get(self._id) is not self:
             raise ConnectionLostError(f"the consumer of {self.topic} was detached while it was being attached")
         self.acks.reattached(connection, by_broker=self._detached_by_broker, epoch=epoch)
-        owed = place.take_owed()
+        owed = progress.take_owed()
         if owed:
             connection.send(flow(self._id, owed))
         elif self.queue.has_waiters:
@@ -299,20 +299,20 @@ class TopicConsumer:
 
     def _subscribing(self) -> Subscribing:
         """The SUBSCRIBE request."""
-        config, place = self._context.config, self.place
-        start = place.start_at_broker(self.acks.chunks.earliest_needed(place.last_taken))
+        config, progress = self._context.config, self.progress
+        start = progress.start_at_broker(self.acks.chunks.earliest_needed(progress.last_taken))
         return Subscribing(
             topic=self.topic,
             subscription=self._context.subscription,
             type=config.type,
             key_shared_policy=config.key_shared_policy,
-            initial_position="earliest" if start is None and not place.durable else config.initial_position,
-            durable=place.durable,
+            initial_position="earliest" if start is None and not progress.durable else config.initial_position,
+            durable=progress.durable,
             consumer_name=config.consumer_name,
             priority_level=config.priority_level,
             start=start,
-            rollback_s=place.rollback_s,
-            epoch=place.epoch,
+            rollback_s=progress.rollback_s,
+            epoch=progress.epoch,
             read_compacted=config.read_compacted,
             create_topic=self._create_topic,
             properties=dict(config.properties),
@@ -347,14 +347,14 @@ class TopicConsumer:
 
     def message(self, head: MessageHead, body: bytes) -> None:
         """Queue the messages of one entry, except those that must not be shown."""
-        place, counters = self.place, self.counters
-        if place.unplaced is not None:
-            place.unplaced.append((head, body))
+        progress, counters = self.progress, self.counters
+        if progress.held is not None:
+            progress.held.append((head, body))
             return
         counters.entries += 1
         counters.bytes += len(body)
         self._told_end = False
-        is_stale = place.is_stale(head.consumer_epoch)
+        is_stale = progress.is_stale(head.consumer_epoch)
         if self.acks.notes_arrivals and not is_stale:
             self.acks.arriving(Position(head.ledger, head.entry))
         try:

@@ -142,14 +142,14 @@ class Message:
 _ENDS: Final[dict[object, MessageId]] = {"earliest": MESSAGE_ID_EARLIEST, "latest": MESSAGE_ID_LATEST}
 
 
-def message_id_at(place: object) -> MessageId:
+def message_id_at(point: object) -> MessageId:
     """The id that the name of a topic's end stands for, and an id itself; UsageError for anything else."""
-    if isinstance(place, MessageId):
-        return place
-    named = _ENDS.get(place) if isinstance(place, str) else None
+    if isinstance(point, MessageId):
+        return point
+    named = _ENDS.get(point) if isinstance(point, str) else None
     if named is None:
         raise UsageError(
-            f"{place!r} is no place in a topic",
+            f"{point!r} is no place in a topic",
             hint='name a MessageId, "earliest" or "latest"; a seek also takes whole milliseconds since the epoch',
         )
     return named

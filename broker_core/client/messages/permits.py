@@ -22,12 +22,12 @@ _MEMORY_MESSAGES: Final = 16
 class Permits:
     """``queue_size`` 0: nothing is permitted before somebody wants a message."""
 
-    __slots__ = ("_at_broker", "_bytes_max", "_free", "_mean_bytes", "_step", "paused", "places", "queue_size")
+    __slots__ = ("_at_broker", "_bytes_max", "_free", "_mean_bytes", "_step", "asked_size", "paused", "queue_size")
 
     def __init__(self, queue_size: int, bytes_max: int = 0) -> None:
         """``bytes_max``: what the queue should hold at most; 0: any number."""
         self.queue_size = queue_size
-        self.places = queue_size
+        self.asked_size = queue_size
         """The queue size that was asked for; ``queue_size`` is what fits."""
         self._bytes_max = bytes_max
         self._mean_bytes = 0.0
@@ -72,10 +72,10 @@ class Permits:
             return 0
         self._mean_bytes += (size_bytes / messages - self._mean_bytes) * min(messages / _MEMORY_MESSAGES, 1.0)
         before = self.queue_size
-        if before == self.places and self._mean_bytes * before <= self._bytes_max:
+        if before == self.asked_size and self._mean_bytes * before <= self._bytes_max:
             return 0
         due = self._fit()
-        return due + self._all_owed() if before < self.queue_size == self.places else due
+        return due + self._all_owed() if before < self.queue_size == self.asked_size else due
 
     def returned(self, messages: int) -> int:
         """``messages`` left the queue, taken or dropped; returns the permits to send now, or 0."""
@@ -93,12 +93,12 @@ class Permits:
 
         A smaller queue takes its difference from what is to be permitted again: nothing is called back.
         """
-        self.places, self._bytes_max = queue_size, bytes_max
+        self.asked_size, self._bytes_max = queue_size, bytes_max
         return self._fit()
 
     def _fit(self) -> int:
         """Change the queue size to what fits; returns the permits to send now, or 0."""
-        size = self.places
+        size = self.asked_size
         if size and self._bytes_max and self._mean_bytes:
             size = max(1, min(size, int(self._bytes_max / self._mean_bytes)))
         if size == self.queue_size:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId, Position
-from broker_core.client.consuming.place import Place
+from broker_core.client.consuming.read_progress import ReadProgress
 from broker_core.client.messages.message import Message, StartPoint
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -77,8 +77,8 @@ class ModelBroker:
         return [each for each in self.all_ids() if each.entry >= self.begins_at and each not in self.acked]
 
 
-class PlaceMachine(RuleBasedStateMachine):
-    """Plays the consumer around a ``Place``: what the application takes is compared with what it has to take next."""
+class ReadProgressMachine(RuleBasedStateMachine):
+    """Plays the consumer around a ``ReadProgress``: taken messages are compared with those that are next."""
 
     @initialize(
         durable=st.booleans(),
@@ -92,7 +92,7 @@ class PlaceMachine(RuleBasedStateMachine):
         ids = self.broker.all_ids()
         if isinstance(start, int):
             start = ids[start % len(ids)] if ids else MESSAGE_ID_EARLIEST
-        self.place = Place(None if durable else StartPoint(start, inclusive), durable=durable)
+        self.progress = ReadProgress(None if durable else StartPoint(start, inclusive), durable=durable)
         self.attached = False
         self.connection = object()
         self.wire: deque[tuple[int, int]] = deque()
@@ -130,15 +130,15 @@ class PlaceMachine(RuleBasedStateMachine):
     def arrive(self, epoch: int, entry: int) -> None:
         """As ``TopicConsumer.message``, without permits."""
         head = MessageHead(0, LEDGER, entry, -1, 0, (), epoch)
-        if self.place.unplaced is not None:
-            self.place.unplaced.append((head, b""))
-        elif not self.place.is_stale(epoch):
+        if self.progress.held is not None:
+            self.progress.held.append((head, b""))
+        elif not self.progress.is_stale(epoch):
             messages = [
                 Message(SOURCE, each, b"", pb.MessageMetadata(), None, 0, -1, -1)
                 for each in self.broker.ids(entry)
                 if each not in self.broker.acked
             ]
-            shown, passed = self.place.split(messages)
+            shown, passed = self.progress.split(messages)
             for each in passed:
                 if self.broker.durable:
                     assert each.message_id in self.hidden
@@ -152,39 +152,39 @@ class PlaceMachine(RuleBasedStateMachine):
         self.broker.exists = self.broker.durable
 
     def attach_once(self, published_meanwhile: int, pushed_meanwhile: int, second_seek: SecondSeek) -> bool:
-        place, broker = self.place, self.broker
+        progress, broker = self.progress, self.broker
         self.queue.clear()
-        place.attaching(PERMITS, self.connection)
-        start = place.start_at_broker(None)
+        progress.attaching(PERMITS, self.connection)
+        start = progress.start_at_broker(None)
         if not broker.exists:
             broker.exists = True
             broker.move(broker.entry_of(start) if start is not None else 0)
         broker.read_at = broker.begins_at
-        place.attached()
-        epoch = place.epoch
+        progress.attached()
+        epoch = progress.epoch
         self.wire.clear()
         for _ in range(pushed_meanwhile):
             self.push_one(epoch)
         broker.sizes += [1] * published_meanwhile
-        if place.unplaced is not None:
+        if progress.held is not None:
             while self.wire:
                 self.arrive(*self.wire.popleft())
-            again_ms = place.seek_again_ms(broker.mark_delete)
+            again_ms = progress.seek_again_ms(broker.mark_delete)
             if again_ms is not None:
                 broker.move(broker.entry_of(again_ms))
                 if second_seek in ("detached", "detached and lost"):
-                    place.sent_again(self.connection)
+                    progress.sent_again(self.connection)
                 if second_seek in ("lost", "detached and lost"):
                     self.lose()
                 if second_seek != "kept":
                     return False
             if self.next == MESSAGE_ID_LATEST:
                 self.goes_on_behind(broker.last)
-            place.pin(broker.last, broker.mark_delete)
-            for head, _ in place.placed():
+            progress.pin(broker.last, broker.mark_delete)
+            for head, _ in progress.take_held():
                 self.arrive(head.consumer_epoch, head.entry)
-        place.owed_permits += 1
-        assert (place.take_owed(), place.owed_permits) == (PERMITS + 1, 0)
+        progress.owed_permits += 1
+        assert (progress.take_owed(), progress.owed_permits) == (PERMITS + 1, 0)
         self.attached = True
         return True
 
@@ -203,7 +203,7 @@ class PlaceMachine(RuleBasedStateMachine):
     @rule(entries=st.integers(1, 3))
     def push(self, entries: int) -> None:
         for _ in range(entries):
-            self.push_one(self.place.epoch)
+            self.push_one(self.progress.epoch)
 
     @precondition(lambda self: self.wire)
     @rule()
@@ -216,7 +216,7 @@ class PlaceMachine(RuleBasedStateMachine):
         for _ in range(min(count, len(self.queue))):
             message_id = self.queue.popleft()
             assert message_id == self.expected()[0]
-            self.place.taken(message_id)
+            self.progress.taken(message_id)
             self.taken = message_id
             if not self.broker.durable:
                 self.goes_on_behind(message_id)
@@ -251,7 +251,7 @@ class PlaceMachine(RuleBasedStateMachine):
     def rewind(self) -> None:
         if self.broker.durable:  # A reader has no way to ask for it.
             self.queue.clear()
-            self.place.rewound()
+            self.progress.rewound()
             self.taken = None
             self.broker.read_at = self.broker.begins_at
 
@@ -274,14 +274,14 @@ class PlaceMachine(RuleBasedStateMachine):
     def seek(self, kind: str, number: int, inclusive: bool, pushed: int, outcome: str) -> None:
         to = self.target(kind, number)
         for _ in range(pushed):
-            self.push_one(self.place.epoch)
+            self.push_one(self.progress.epoch)
         self.queue.clear()
-        before = self.place.seeking(to, inclusive=inclusive)
+        before = self.progress.seeking(to, inclusive=inclusive)
         while self.wire:
             self.arrive(*self.wire.popleft())  # sent before the seek: dropped
         assert not self.queue
         if outcome in ("refused", "lost"):
-            self.place.seek_failed(before)
+            self.progress.seek_failed(before)
             if outcome == "lost" and self.broker.durable:
                 self.broker.move(self.broker.entry_of(to))
             self.lose()
@@ -291,19 +291,19 @@ class PlaceMachine(RuleBasedStateMachine):
         self.aim(to, inclusive)
         hidden = self.hidden
         keeps = outcome == "kept" and to != MESSAGE_ID_LATEST
-        self.place.sought(still_attached=keeps)
+        self.progress.sought(still_attached=keeps)
         if not keeps:
-            before_attaching = self.place.registrations
+            before_attaching = self.progress.registrations
             exists = self.broker.exists
             self.lose()
             self.broker.exists = self.broker.durable or (exists and outcome != "unloaded")
             self.attach(0, pushed, ["detached"] if inclusive else [])
             self.hidden = hidden
             if not isinstance(to, int) or self.broker.durable:
-                assert not self.place.is_lost(to, before_attaching, same_connection=False)
+                assert not self.progress.is_lost(to, before_attaching, same_connection=False)
             else:
-                assert not self.place.is_lost(to, before_attaching, same_connection=True)
-                assert self.place.is_lost(to, before_attaching, same_connection=False)
+                assert not self.progress.is_lost(to, before_attaching, same_connection=True)
+                assert self.progress.is_lost(to, before_attaching, same_connection=False)
 
     def target(self, kind: str, number: int) -> Target:
         ids = self.broker.all_ids()
@@ -329,13 +329,13 @@ class PlaceMachine(RuleBasedStateMachine):
     def everything_comes(self) -> None:
         """Nothing is lost: what was published is there when the broker has pushed it all."""
         for _ in self.broker.sizes:
-            self.push_one(self.place.epoch)
+            self.push_one(self.progress.epoch)
         while self.wire:
             self.arrive(*self.wire.popleft())
         assert list(self.queue) == self.expected()
         has_more = bool(self.expected())
         if not self.broker.durable and self.broker.sizes:
-            assert self.place.precedes(self.broker.last, self.broker.mark_delete) == has_more
+            assert self.progress.precedes(self.broker.last, self.broker.mark_delete) == has_more
 
 
-TestPlace = PlaceMachine.TestCase
+TestReadProgress = ReadProgressMachine.TestCase

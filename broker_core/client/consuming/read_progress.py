@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Place``: which message one partition's consumer is at, and what it must drop after a seek or a reconnect. Pure.
+"""``ReadProgress``: which message one partition's consumer is at, and what it must drop after a seek or a reconnect.
+Pure.
 
 A subscription that is not durable (a reader's) lives at the broker only as long as it has its consumer, so a reader
 itself remembers where it goes on: behind the last message that the application has taken, else at its start. The broker
 knows a durable subscription's place; its consumer drops only what lies before the target of its own last seek.
 
-The calls for an attachment are ``attaching``, ``attached`` when the broker has accepted it, ``pin`` and ``placed`` if
-entries are ``unplaced``, ``take_owed``; those for a seek are ``seeking``, then ``sought`` or ``seek_failed``.
+The calls for an attachment are ``attaching``, ``attached`` when the broker has accepted it, ``pin`` and ``take_held``
+if entries are ``held``, ``take_owed``; those for a seek are ``seeking``, then ``sought`` or ``seek_failed``.
 Invariants: nothing is shown of what the broker had sent before a seek or a rewind; after a reconnect a reader sees
 every message behind the last one taken, and none twice. All calls are made on the event loop's thread, except
 ``taken``, which is made under the lock of the receiver queue. Source: semantics 1.4.6, 1.9, 4.2.5, 4.4.
@@ -30,12 +31,23 @@ class BeforeSeek(NamedTuple):
     sought_ms: int | None
 
 
-class Place:
-    """The place of one topic or partition's consumer. ``start`` None: where the subscription stands at the broker."""
+class ReadProgress:
+    """Progress of one topic or partition's consumer. ``start`` None: where the subscription stands at the broker."""
 
     __slots__ = (
-        "_is_seeking", "_sent_again_on", "_skip_is_new", "_sought_ms", "_start", "_trusted",
-        "durable", "epoch", "last_taken", "owed_permits", "registrations", "skip", "unplaced",
+        "_is_seeking",
+        "_sent_again_on",
+        "_skip_is_new",
+        "_sought_ms",
+        "_start",
+        "_trusted",
+        "durable",
+        "epoch",
+        "held",
+        "last_taken",
+        "owed_permits",
+        "registrations",
+        "skip",
     )  # fmt: skip
 
     def __init__(self, start: StartPoint | None, *, durable: bool) -> None:
@@ -56,7 +68,7 @@ class Place:
         self._sent_again_on: object = None
         self._trusted = False
         self._is_seeking = False
-        self.unplaced: list[tuple[MessageHead, bytes]] | None = None
+        self.held: list[tuple[MessageHead, bytes]] | None = None
         """Entries that came while the broker alone knows where this reader begins, until it is asked; else None."""
 
     # -- attachments
@@ -74,7 +86,7 @@ class Place:
             self.skip = None
         start = self._start
         knows_start = start is not None and start.message_id != MESSAGE_ID_LATEST and not start.rollback_s
-        self.unplaced = None if self.durable or knows_start else []
+        self.held = None if self.durable or knows_start else []
 
     def start_at_broker(self, first_chunk_needed: Position | None) -> MessageId | Position | None:
         """The start of a subscription that the broker does not remember, so that no chunk is missed."""
@@ -123,12 +135,12 @@ class Place:
         elif mark_delete is not None:
             self._start = self.skip = StartPoint(MessageId(*mark_delete), inclusive=False)
 
-    def placed(self) -> list[tuple[MessageHead, bytes]]:
-        """The place is known: the entries that were held for it.
+    def take_held(self) -> list[tuple[MessageHead, bytes]]:
+        """Entries that were held until the start was known.
 
         Apache Pulsar may finish a read that it had begun before a seek, and sends its entries without permits.
         """
-        held, self.unplaced = self.unplaced, None
+        held, self.held = self.held, None
         return held or []
 
     def take_owed(self) -> int:
