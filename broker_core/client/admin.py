@@ -14,7 +14,6 @@ import ssl
 from collections.abc import Mapping
 from email.message import Message
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import SplitResult, quote, urlsplit
 
@@ -196,9 +195,7 @@ class AdminApi:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._transport.close()
 
     # -- topics

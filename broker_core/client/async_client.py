@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
 from broker_core.base.errors import OperationTimeoutError, PulsarishError, TopicNotFoundError, UsageError
@@ -86,9 +85,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # -- topics

@@ -66,16 +66,14 @@ class ConsumerStats:
     buffered_chunk_bytes: int
 
 
+@dataclass(slots=True)
 class ConsumerCounters:
     """The sums of one consumer: ``taken`` under the lock of its queue, all else on the event loop's thread."""
 
-    __slots__ = ("acks", "bytes", "entries", "failures", "messages", "negative_acks", "taken")
-
-    def __init__(self) -> None:
-        self.entries = 0
-        self.bytes = 0
-        self.messages = 0
-        self.taken = 0
-        self.failures = 0
-        self.acks = 0
-        self.negative_acks = 0
+    entries: int = 0
+    bytes: int = 0
+    messages: int = 0
+    taken: int = 0
+    failures: int = 0
+    acks: int = 0
+    negative_acks: int = 0

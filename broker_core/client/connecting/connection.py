@@ -240,31 +240,26 @@ class _Ports:
 
     def _on_close_producer(self, command: BaseCommand) -> None:
         closed = command.close_producer
-        producer = self.producers.pop(closed.producer_id, None)
-        if producer is not None:
+        if (producer := self.producers.pop(closed.producer_id, None)) is not None:
             producer.detached(self._connection, self._moved("producer"), self._new_address(closed))
 
     def _on_close_consumer(self, command: BaseCommand) -> None:
         closed = command.close_consumer
-        consumer = self.consumers.pop(closed.consumer_id, None)
-        if consumer is not None:
+        if (consumer := self.consumers.pop(closed.consumer_id, None)) is not None:
             consumer.detached(self._connection, self._moved("consumer"), self._new_address(closed))
             self._connection.fail_requests_of(closed.consumer_id, self._moved("consumer"))
 
     def _on_active_change(self, command: BaseCommand) -> None:
         change = command.active_consumer_change
-        consumer = self.consumers.get(change.consumer_id)
-        if consumer is not None:
+        if (consumer := self.consumers.get(change.consumer_id)) is not None:
             consumer.active_changed(change.is_active)
 
     def _on_end_of_topic(self, command: BaseCommand) -> None:
-        consumer = self.consumers.get(command.reachedEndOfTopic.consumer_id)
-        if consumer is not None:
+        if (consumer := self.consumers.get(command.reachedEndOfTopic.consumer_id)) is not None:
             consumer.end_of_topic()
 
     def _on_topic_update(self, command: BaseCommand) -> None:
-        watch = self.topic_watches.get(command.watchTopicUpdate.watcher_id)
-        if watch is not None:
+        if (watch := self.topic_watches.get(command.watchTopicUpdate.watcher_id)) is not None:
             watch.topics_changed()
 
     def _new_address(self, closed: pb.CommandCloseProducer | pb.CommandCloseConsumer) -> str:

@@ -13,20 +13,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from copy import copy
+from typing import NamedTuple
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.client.messages.message import Message, Source
 
 
-class Undeliverable:
-    """In the place of messages that cannot be shown: ``take`` raises ``failure`` there."""
+class Undeliverable(NamedTuple):
+    """Stands for messages that cannot be shown: ``take`` raises ``failure`` there."""
 
-    __slots__ = ("failure", "source")
-
-    def __init__(self, source: Source, failure: PulsarishError) -> None:
-        self.source = source
-        self.failure = failure
+    source: Source
+    failure: PulsarishError
 
 
 class ReceiverQueue:

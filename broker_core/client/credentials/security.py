@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -278,22 +278,15 @@ class Security:
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Security:
         """From texts by name; ConfigError if they contradict each other or cannot be read."""
-        fields: dict[str, Any] = {}
-        for setting in SECURITY_SETTINGS:
-            if (text := texts.get(setting.name, "").strip()) or setting.name in texts:
-                fields[setting.snake_name] = _value(setting, text)
-        return cls(**fields)
+        given = {
+            each.snake_name: _value(each, texts[each.name].strip()) for each in SECURITY_SETTINGS if each.name in texts
+        }
+        return cls(**given)  # type: ignore[arg-type] # each of the type of its field
 
     def client_options(self) -> dict[str, Any]:
         """The arguments of a client."""
-        return {
-            "authentication": self._authentication(),
-            "tls_trust_certs_file_path": self.tls_trust_certs_file_path,
-            "tls_certificate_file_path": self.tls_certificate_file_path,
-            "tls_key_file_path": self.tls_key_file_path,
-            "tls_hostname_verification_enable": self.tls_hostname_verification_enable,
-            "tls_allow_insecure_connection": self.tls_allow_insecure_connection,
-        }
+        tls = {each.name: getattr(self, each.name) for each in fields(self) if each.name.startswith("tls_")}
+        return {"authentication": self._authentication(), **tls}
 
     def _authentication(self) -> Authentication | None:
         if self.token_file:

@@ -136,10 +136,14 @@ class BatchBuilder:
 
     def take_all(self, publish_time_ms: int) -> list[EncodedBatch]:
         """The entry of what was added, or as many as the broker's limit asks for; the builder is empty afterwards."""
-        messages, sequence_ids, on_sent = self._messages, self._sequence_ids, self._on_sent
-        size_bytes, self._size_bytes = self._size_bytes, 0
-        self._messages, self._sequence_ids, self._on_sent = [], [], []
+        size_bytes = self._size_bytes
+        messages, sequence_ids, on_sent = self._take()
         return self._entries(messages, sequence_ids, on_sent, size_bytes, publish_time_ms) if messages else []
+
+    def _take(self) -> tuple[list[OutgoingMessage], list[int], list[OnSent | None]]:
+        taken = self._messages, self._sequence_ids, self._on_sent
+        self._messages, self._sequence_ids, self._on_sent, self._size_bytes = [], [], [], 0
+        return taken
 
     def _entries(
         self,
@@ -207,50 +211,44 @@ def _set_common(target: pb.MessageMetadata | pb.SingleMessageMetadata, message: 
 _Key: TypeAlias = "bytes | tuple[str | None, bool]"
 """An ordering key, or a key and whether it is one of bytes: then its text is base64, and no other key's."""
 
-_Member: TypeAlias = tuple[_Key, OutgoingMessage, int, OnSent | None]
+_Member: TypeAlias = tuple[_Key, OutgoingMessage, OnSent | None]
 
 
-class KeyBatchBuilder:
-    """The open batches of one partition; used like a ``BatchBuilder``."""
+class KeyBatchBuilder(BatchBuilder):
+    """One open batch for each key of one partition, so that an entry never holds messages of two keys.
 
-    def __init__(self, encoder: EntryEncoder, messages_max: int, bytes_max: int) -> None:
-        self._encoder = encoder
-        self._messages_max = messages_max
-        self._bytes_max = bytes_max
-        self._members: list[_Member] = []
-        self._size_bytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._members) >= self._messages_max or self._size_bytes >= self._bytes_max
-
-    def has_room_for(self, message: OutgoingMessage) -> bool:
-        """Whether ``message`` fits; if nothing is open, anything does."""
-        return not self._members or self._size_bytes + message.size_bytes <= self._bytes_max
-
-    def add(self, message: OutgoingMessage, sequence_id: int, on_sent: OnSent | None) -> None:
-        """Append ``message`` to the batch of its key."""
-        own = (message.key, message.key_is_bytes)
-        key: _Key = own if message.ordering_key is None else message.ordering_key
-        self._members.append((key, message, sequence_id, on_sent))
-        self._size_bytes += message.size_bytes
+    A broker gives whole entries to the consumers of a Key_Shared subscription; this is how batching and dispatch by key
+    go together. The key is the ordering key if there is one, else the key; messages without either share a batch.
+    Limits count over all open batches together. Entries leave in the order of their first messages, and sequence ids
+    that the producer chose itself are given anew in that order: deduplication needs them to rise from entry to entry.
+    For the same reason, where the application chose ids an entry holds only messages of one key that follow each other.
+    Source: Pulsar docs, "Key_Shared - batching"; semantics 2.10.2, I1.6.
+    """
 
     def take_all(self, publish_time_ms: int) -> list[EncodedBatch]:
         """The entries of all that was added, in the order in which they must be sent; nothing is open afterwards."""
-        members, self._members = self._members, []
-        self._size_bytes = 0
-        if all(message.sequence_id < 0 for _, message, _, _ in members):
+        messages, sequence_ids, on_sent = self._take()
+        members = [(_key_of(message), message, told) for message, told in zip(messages, on_sent, strict=True)]
+        if all(message.sequence_id < 0 for message in messages):
             groups = _by_key(members)
         else:
             groups = [list(group) for _, group in groupby(members, itemgetter(0))]
-        next_id = iter([sequence_id for _, _, sequence_id, _ in members])  # They rise, as the producer sees to it.
+        next_id = iter(sequence_ids)  # They rise, as the producer sees to it.
         batches: list[EncodedBatch] = []
         for group in groups:
-            builder = BatchBuilder(self._encoder, self._messages_max, self._bytes_max)
-            for _, message, _, on_sent in group:
-                builder.add(message, next(next_id), on_sent)
-            batches += builder.take_all(publish_time_ms)
+            batches += self._entries(
+                [message for _, message, _ in group],
+                [next(next_id) for _ in group],
+                [told for _, _, told in group],
+                sum(message.size_bytes for _, message, _ in group),
+                publish_time_ms,
+            )
         return batches
+
+
+def _key_of(message: OutgoingMessage) -> _Key:
+    own = (message.key, message.key_is_bytes)
+    return own if message.ordering_key is None else message.ordering_key
 
 
 def _by_key(members: list[_Member]) -> list[list[_Member]]:

@@ -11,21 +11,19 @@ in the window for each chunk. Source: PIP-37, PIP-131; semantics 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from collections.abc import Iterable
+from typing import Final
 
 from broker_core.base.errors import PulsarishError, QueueFullError
 from broker_core.base.positions import ChunkMessageId, MessageId, Position
 from broker_core.client.chunks.chunk_split import FileChunk, chunk_count, chunk_entries, file_chunks, part_bytes_max
 from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.messages.file_value import FileValue
-from broker_core.client.messages.outgoing import OutgoingMessage
+from broker_core.client.messages.outgoing import OnSent, OutgoingMessage
 from broker_core.client.producing.batching import EntryEncoder
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.wire.entry import BytesLike, entry_head
 from broker_core.wire.proto import pulsar_api_pb2 as pb
-
-OnLargeSent: TypeAlias = Callable[[MessageId | None, PulsarishError | None], None]
 
 _DUPLICATE: Final = -1
 """The ledger id in the receipt of a message that the broker had stored before."""
@@ -61,7 +59,7 @@ class ChunkedSending:
             or size > self._chunk_bytes_max > 0
         )
 
-    def send(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int, done: OnLargeSent) -> None:
+    def send(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int, done: OnSent) -> None:
         """Send ``message``, for which one place in the window is taken; ``done`` is called once.
 
         Raises UsageError if it cannot be sent at all, QueueFullError if there is no room for all of its chunks;
@@ -85,7 +83,7 @@ class ChunkedSending:
         for body, tail in _entries(metadata, payload, limit):
             self._lane.submit(OutgoingEntry(body, 1, sequence_id, -1, receipts.take, tail, is_chunk=chunks > 1))
 
-    def _returning(self, places: int, done: OnLargeSent) -> OnLargeSent:
+    def _returning(self, places: int, done: OnSent) -> OnSent:
         if not places:
             return done
 
@@ -112,7 +110,7 @@ class _Receipts:
 
     __slots__ = ("_chunks", "_done", "_failure", "_partition", "_positions")
 
-    def __init__(self, chunks: int, partition: int, done: OnLargeSent) -> None:
+    def __init__(self, chunks: int, partition: int, done: OnSent) -> None:
         self._chunks = chunks
         self._partition = partition
         self._done = done
@@ -134,10 +132,8 @@ class _Receipts:
             self._done(self._message_id(), None)
 
     def _message_id(self) -> MessageId:
-        first, last = (MessageId(each.ledger, each.entry, self._partition) for each in self._ends())
+        ends = self._positions[0], self._positions[-1]
+        first, last = (MessageId(each.ledger, each.entry, self._partition) for each in ends)
         if len(self._positions) == 1 or last.ledger == _DUPLICATE:
             return last
         return ChunkMessageId.of(first, last, tuple(self._positions))
-
-    def _ends(self) -> tuple[Position, Position]:
-        return self._positions[0], self._positions[-1]

@@ -115,9 +115,7 @@ class PartitionProducer:
         self._unwatched = unwatched
         self._encoder = EntryEncoder(codec_of_name(config.compression))
         builder = KeyBatchBuilder if config.batching_type == "key_based" else BatchBuilder
-        self._builder: BatchBuilder | KeyBatchBuilder = builder(
-            self._encoder, config.batching_max_messages, config.batching_max_bytes
-        )
+        self._builder = builder(self._encoder, config.batching_max_messages, config.batching_max_bytes)
         self._chunked: ChunkedSending | None = None
         if config.chunking_enabled:
             self._chunked = ChunkedSending(
