@@ -327,7 +327,8 @@ class AsyncEntryWriter:
 
 
 def first_key(entry: EncodedEntry) -> str | bytes | None:
-    """The key of the first row in an entry, or chunk of one, that is sent from here; None if the row has none."""
+    """The key of the first row in an entry, or chunk of one, that is sent from here; None if the row has none. The key
+    is read back from the entry: rows are not kept for it."""
     body = bytes(entry.body) + bytes(entry.tail)
     if entry.chunks_behind >= 0:
         metadata = read_metadata(body)

@@ -67,7 +67,7 @@ _REQUEST_OF_NONE: Final = 2**64 - 1
 
 
 class Port(Protocol):
-    """One user of a connection."""
+    """A user of a connection."""
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         """The broker or the connection is gone. ``address``: service URL of the broker to go to, or ""."""

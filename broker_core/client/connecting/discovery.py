@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking again and again whether something has come: partitions that were added, topics that match a pattern.
+"""Discovery of added partitions, and of topics that match a pattern: by looking again, and by a broker's watch.
 
 Owns the time between two looks; knows nothing of what is looked for. Invariants: one look at a time; a failure to look
 is logged and changes nothing; after ``stop`` there is no look any more.
@@ -63,7 +63,13 @@ class Discovery:
 
 
 class TopicListWatch:
-    """Calls ``changed`` when the topics of ``pattern`` have changed, or may have while there was no watch."""
+    """Calls ``changed`` when the topics of ``pattern`` have changed, or may have while there was no watch.
+
+    A watch is no more than a hint that asking is worth it: its owner asks for the whole list, and does so now and then
+    anyway, since a broker may not support watches, may refuse a pattern that it cannot match (its expressions are not
+    quite Python's), and watches persistent topics only. Kept up through lost connections. Source: PIP-145; semantics
+    7.12.
+    """
 
     def __init__(self, network: Network, pattern: TopicsPattern, changed: Callable[[], None]) -> None:
         self._network = network

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One question about many topics: asked all at once, but for a bound on how many wait for their answers.
+"""Questions about many topics, asked all at once but for a bound on those that wait; and parts that open together.
 
-A planner has thousands. A broker has room for some of them at a time, and the time limit of each begins when it is
-asked. Must not know what is asked.
-
-Owns also how the parts of a producer or consumer are opened, one for each partition or topic: all of them or none. No
-part is closed while it is still opening, or its registration could reach the broker after its close. Nor, where one
-part was refused, is another cut off while its broker may still answer soon.
+A planner has thousands of topics. A broker has room for some questions at a time, and the time limit of each begins
+when it is asked. The parts of a producer or consumer, one for each partition or topic, are opened all or none. No part
+is closed while it is still opening, or its registration could reach the broker after its close. Nor, where one part was
+refused, is another cut off while its broker may still answer soon.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of one client: one shared connection for each broker address, and dedicated ones for bulk readers.
+"""Connections of one client: a shared one for each broker address, and dedicated ones for bulk readers.
 
 Owns the connections: a user never closes a shared one. A dedicated one is closed by its user, or given back for the
 next user; given back and not used it is closed after a while. A connection that has ended is forgotten, and the next

@@ -37,7 +37,12 @@ SeekTarget: TypeAlias = MessageId | InitialPosition | int | Message | Callable[[
 
 
 class Addressing:
-    """The addressees of one consumer: ``topics`` has them, and ``queue`` is the one that they all fill."""
+    """Topics or partitions of one consumer that a message, an id or a seek is about; and refusals of what cannot be
+    told.
+
+    Changes nothing, so that any thread may ask, but for ``sought``, which calls the application. Source: semantics
+    1.4.6, 3.1.
+    """
 
     def __init__(self, topics: ConsumerTopics, queue: ReceiverQueue, subscription: str, config: ConsumerConfig) -> None:
         self._topics = topics

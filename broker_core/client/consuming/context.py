@@ -21,7 +21,13 @@ PRODUCERS_MAX: Final = 1000
 
 
 class MixedKeys:
-    """Watches the keys that one consumer gets, over all its topics and partitions."""
+    """Notices batches of a Key_Shared subscription that mix keys, over all topics of one consumer; told once a
+    producer.
+
+    A broker dispatches a batch whole, by the key of its first message, so messages of other keys reach a consumer that
+    does not own them, and lose their order. Only the producer can mend it, by batching by key, and only the consumer
+    notices, as a broker never looks into a batch. Source: semantics 2.10.1, 2.10.6.
+    """
 
     def __init__(self, subscription: str) -> None:
         self._subscription = subscription

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one partition has delivered and the application has not acknowledged, and how it is acknowledged or comes again.
+"""Acknowledgements of one partition's messages, and what comes again.
 
-The one place that knows the groups of acks, the messages in chunks and the trackers of redelivery together, so that
-each hears of what the others did. An acknowledgement takes a message out of all of them; a rewind has everything
-delivered again that is not acknowledged. Runs on the event loop's thread, except ``taken``.
+One file knows the groups of acks, the messages in chunks and the trackers of redelivery together, so that each hears of
+what the others did. An acknowledgement takes a message out of all of them; a rewind has everything unacknowledged
+delivered again. Runs on the event loop's thread, except ``taken``.
 
 A message in chunks stands where its last chunk does (semantics 5.1.5), so acknowledging everything up to an entry
 before that says nothing about it. On the broker it would cover its first chunks all the same: after a lost connection

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one partition's consumer has handed out and may want again: negative acks, ack timeouts, dead letters.
+"""Redelivery of one partition's messages: negative acks, ack timeouts, dead letters.
 
-The one place that knows all three, so that a message is never waiting for two of them: there is exactly one tracker of
-timeouts for each message (the parent of several partitions has none), a nack takes the message out of it, and what is
-redelivered for one reason is forgotten by the others. Runs on the event loop's thread, except ``taken``.
-Source: semantics 4.2 to 4.5, 4.7.
+One file knows all three, so that a message never waits for two of them: each message has exactly one tracker of
+timeouts (the parent of several partitions has none), a nack takes the message out of it, and a message that is
+redelivered for one reason is forgotten by the others. Runs on the event loop's thread, except ``taken``. Source:
+semantics 4.2 to 4.5, 4.7.
 """
 
 from __future__ import annotations

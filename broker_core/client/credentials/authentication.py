@@ -199,7 +199,8 @@ def _secret(text: str | Secret) -> Secret:
 
 
 def expiry_words(token: Secret, clock: Clock | None = None) -> str:
-    """``it expired at 2026-01-01 00:00:00 UTC``; "" if it has not, or does not tell."""
+    """``it expired at 2026-01-01 00:00:00 UTC``; "" if the token has not, or does not tell: a broker only says that it
+    does not accept it. The expiry of a JWT is read without verifying anything: nothing is decided by it."""
     expiry_s = _expiry_s(token.reveal())
     if expiry_s is None or expiry_s * 1000 > (clock or SystemClock()).now_ms():
         return ""

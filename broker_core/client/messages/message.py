@@ -158,7 +158,8 @@ def message_id_at(point: object) -> MessageId:
 class StartPoint(NamedTuple):
     """The start: at ``message_id`` or behind it. The broker sends the entry in both cases; we drop the rest.
 
-    ``rollback_s``: not there but, if it is behind that, with messages published in the last so many seconds.
+    ``rollback_s``: not there but, if it is behind that, with messages published in the last so many seconds. Source:
+    semantics 1.4.5, 1.4.6, 5.1.5.
     """
 
     message_id: MessageId

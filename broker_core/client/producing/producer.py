@@ -61,7 +61,12 @@ BATCHES_PER_WINDOW: Final = 10
 
 
 class Router:
-    """Chooses among ``partitions``, which may grow. ``first``: where keyless messages begin (any number)."""
+    """Chooses among ``partitions``, which may grow. ``first``: where keyless messages begin (any number).
+
+    A key decides alone (the ordering key never does). Without one: single partition, or round robin, which with
+    batching stays on a partition for one window, so that batches fill, and then steps. Source: semantics 1.2.3; the
+    published vectors are in ``tests/client/test_routing.py``.
+    """
 
     def __init__(self, config: ProducerConfig, partitions: int, first: int, clock: Clock) -> None:
         self.partitions = partitions
