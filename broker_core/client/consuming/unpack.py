@@ -87,16 +87,8 @@ def _unpack(source: Source, head: MessageHead, body: bytes) -> Unpacked:
     if metadata.HasField("marker_type"):
         return Unpacked([], 0, 0, 1)
     plain = _plain(metadata, payload)
-    message = Message(
-        source,
-        MessageId(head.ledger, head.entry, head.partition),
-        None if metadata.null_value else plain,
-        metadata,
-        None,
-        head.redelivery_count,
-        broker.index,
-        broker.broker_timestamp,
-    )
+    message_id = MessageId(head.ledger, head.entry, head.partition)
+    message = _message(source, head, metadata, broker, message_id, None, plain)
     return Unpacked([message], 0, 0, 1, size_bytes=len(plain))
 
 
@@ -115,7 +107,8 @@ def _unpack_batch(
         if each[0].compacted_out:
             remaining &= ~(1 << index)  # Nobody is shown it, so nobody could acknowledge it.
         elif remaining >> index & 1:
-            messages.append(_member(source, head, metadata, each, index, count, broker))
+            message_id = MessageId(head.ledger, head.entry, head.partition, index, count)
+            messages.append(_message(source, head, metadata, broker, message_id, *each))
     return Unpacked(messages, count, remaining, charged, size_bytes=len(plain))
 
 
@@ -151,23 +144,17 @@ def _members(plain: bytes, count: int) -> list[tuple[pb.SingleMessageMetadata, b
     return members
 
 
-def _member(
+def _message(
     source: Source,
     head: MessageHead,
     metadata: pb.MessageMetadata,
-    value: tuple[pb.SingleMessageMetadata, bytes],
-    index: int,
-    count: int,
     broker: BrokerEntry,
+    message_id: MessageId,
+    single: pb.SingleMessageMetadata | None,
+    value: bytes,
 ) -> Message:
-    single, payload = value
-    return Message(
-        source,
-        MessageId(head.ledger, head.entry, head.partition, index, count),
-        None if single.null_value else payload,
-        metadata,
-        single,
-        head.redelivery_count,
-        broker.index - (count - 1 - index) if broker.index >= 0 else -1,
-        broker.broker_timestamp,
-    )
+    own, behind = (metadata, 0) if single is None else (single, message_id.batch_size - 1 - message_id.batch_index)
+    index = broker.index - behind if broker.index >= 0 else -1
+    shown = None if own.null_value else value
+    redelivery_count, time_ms = head.redelivery_count, broker.broker_timestamp
+    return Message(source, message_id, shown, metadata, single, redelivery_count, index, time_ms)
