@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as lost data, and what is done about it."""
+"""Lost data: its rules, its texts, and the policy for it."""

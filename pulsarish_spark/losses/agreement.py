@@ -30,7 +30,7 @@ from pulsarish_spark.places.offsets import Offset
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known about the place of one partition where reading should go on."""
+    """Facts about the place of one partition where reading should go on."""
 
     at: Offset
     """The place: the next message to read."""
@@ -84,7 +84,7 @@ def judge(partition: Where, number: int, facts: Facts) -> Verdict:
     if found is not None and found.position.ledger == at.position.ledger:
         return AGREED
     if found is not None and facts.is_subscribed and at.position.entry == 0 == lost_of_topic(found):
-        return AGREED  # It is the first message that the topic has ever had.
+        return AGREED  # Nothing came before this message.
     if found is not None and min(found.message_index, at.message_index) >= 0:
         missing = lost_between(at, found, lambda: facts.before, holes=True)  # the tasks look at each entry
         if missing:

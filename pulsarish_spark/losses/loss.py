@@ -39,7 +39,7 @@ class DataLossError(PulsarishError):
 
 @dataclass(frozen=True, slots=True)
 class LossPolicy:
-    """What to do about lost messages. It travels to the tasks. ``quarantine``: where they are written down, if they
+    """The policy for lost messages; it travels to the tasks. ``quarantine``: where they are written down, if they
     are; ``fail`` is false then."""
 
     fail: bool
@@ -47,7 +47,7 @@ class LossPolicy:
 
     @classmethod
     def of(cls, options: ReadOptions) -> LossPolicy:
-        """What the options say."""
+        """The policy that the options say."""
         directory = options.quarantine_directory
         return cls(options.on_loss == "fail", QuarantineFolder(directory) if directory else None)
 

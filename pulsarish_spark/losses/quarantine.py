@@ -86,7 +86,7 @@ class QuarantineFolder:
 
 
 def document_of(loss: Loss, subscription: str, now_ms: int) -> dict[str, Any]:
-    """What the file of ``loss`` says; JSON types alone."""
+    """The document of ``loss``; JSON types alone."""
     batch = running_batch()
     first, following = _place(loss.first), _place(loss.next)
     key = _partition(loss)
@@ -137,7 +137,7 @@ def _last(loss: Loss, first: Mapping[str, int] | None, following: Mapping[str, i
 
 
 def _digest(document: Mapping[str, Any]) -> str:
-    """What makes it this loss: who should have read what."""
+    """The identity of a loss: reader and entries."""
     who = [document["queryId"], document["subscription"], document["topic"], document["partition"]]
     what = [document["first"], document["entries"]]
     identity = [who, what if any(what) else [document["what"], document[_TOLD_AT]]]

@@ -51,7 +51,7 @@ def plan_batch(client: Client, options: ReadOptions) -> list[list[EntryRange]]:
 
 
 def whole_ranges(view: BrokerView, options: ReadOptions, layout: Layout) -> list[tuple[EntryRange, bool]]:
-    """What to read of each partition, not cut, and whether its end is whatever that is when it is read."""
+    """The range to read of each partition, not cut, and whether its end is looked up when it is read."""
     options.starting.check_named(layout.partitions)
     options.ending.check_named(layout.partitions)
     starts, ends = _said(view, options, layout)

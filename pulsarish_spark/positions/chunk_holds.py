@@ -39,7 +39,7 @@ LOOK_S: Final = SPAN_MS / 1000
 
 
 def chunk_holds(subscription: str, planned: Iterable[Sequence[EntryRange]]) -> dict[str, ChunkHold]:
-    """What the tasks of a batch need to make holds, by partition."""
+    """The chunk holds that tasks of a batch may have to make, by partition."""
     starts: dict[str, Position] = {}
     for ranges in planned:
         for each in ranges:
@@ -112,7 +112,7 @@ class ChunkHolds:
     def _has_read_on(self, name: str, place: Position, acked: Position) -> bool:
         """Whether the query has acknowledged what was published ``SPAN_MS`` after ``place``."""
         if min(place.entry, acked.entry) < 1:
-            return False  # What lies before it is in another ledger. The next look finds another place.
+            return False  # The entry before is in another ledger. The next look finds another place.
         old, new = self._client.first_entries_at([(name, _before(place)), (name, _before(acked))])
         return old is not None and new is not None and published_ms(new.body) - published_ms(old.body) >= SPAN_MS
 

@@ -39,7 +39,7 @@ _RETRY_S: Final = 0.1
 
 
 class _Acks(NamedTuple):
-    """What was begun together, by partition, and its failures in that order, when all of it is over."""
+    """Acknowledgements that were begun together, by partition, and their failures in that order, once all are over."""
 
     acks: dict[str, tuple[CursorHandle, Position]]
     failures: Future[list[PulsarishError | None]]
@@ -62,11 +62,6 @@ class Cursors:
         self._begun: dict[str, tuple[int, Position]] = {}
         """Up to where acknowledging was begun on each partition, and in which session, and has not failed."""
         self._pending: list[_Acks] = []
-
-    @property
-    def is_any_open(self) -> bool:
-        """Whether the subscription is in use."""
-        return bool(self._cursors)
 
     def is_open(self, name: str) -> bool:
         """Whether there is a cursor on partition ``name``."""
@@ -167,7 +162,7 @@ class Cursors:
                 self._clock.sleep(_RETRY_S)
 
     def look(self, names: Collection[str]) -> dict[str, CursorLook]:
-        """What the broker tells of the end of partitions, through their cursors, which are asked all at once."""
+        """The ends of partitions, asked through their cursors all at once."""
         return dict(zip(names, look_at_all([self._cursors[name] for name in names]), strict=True))
 
     def unsubscribe(self, name: str) -> None:

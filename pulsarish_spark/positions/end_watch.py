@@ -114,7 +114,7 @@ class EndWatch:
                 handle.expect(lambda news, name=name: self._came.put((name, news)))  # type: ignore[misc]
 
     def _take_news(self, begin: Mapping[str, Offset], wait_s: float = 0.0) -> dict[str, CursorNews]:
-        """What came, or comes within ``wait_s``."""
+        """The pushes that came, or come within ``wait_s``."""
         came: dict[str, CursorNews] = {}
         with contextlib.suppress(Empty):
             while True:

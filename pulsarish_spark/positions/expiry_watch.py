@@ -66,7 +66,7 @@ class ExpiryWatch:
                 logger.warning("messages expire soon what=%s advice=%s", *warning)
 
     def _known(self, topics: set[str]) -> dict[str, ExpiryPolicy | None] | None:
-        """What the broker allows, of ``topics`` or those that were behind when it was asked; None: not known yet."""
+        """The policies of ``topics``, or of those that were behind at the last question; None: not known yet."""
         wait_s = 0.0
         if self._asking is None:
             if not topics:
@@ -82,7 +82,7 @@ class ExpiryWatch:
     def _warning(self, place: ResumePoint, expiry: ExpiryPolicy, end: Offset) -> tuple[str, str] | None:
         oldest = self._client.first_entry_at(place.name, place.at.position)
         if oldest is None or expiry.limit_s is None:
-            return None  # It was deleted meanwhile; the tasks will tell.
+            return None  # The entry was deleted meanwhile; the tasks will tell.
         left_s = expiry.left_s(oldest, self._clock.now_ms())
         if left_s is None or left_s > SOON * expiry.limit_s:
             return None

@@ -12,7 +12,6 @@ ever.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -59,9 +58,6 @@ DELETION_S: Final = 10.0
 T = TypeVar("T")
 
 
-logger = logging.getLogger(__name__)
-
-
 class PositionDriver:
     """The ``StreamDriver`` of a query whose batches are ranges between two positions of each partition."""
 
@@ -100,7 +96,7 @@ class PositionDriver:
     # -- what Spark asks, in its order
 
     def offset(self, document: Mapping[str, Any]) -> SourceOffset:
-        """What Spark has kept of an offset."""
+        """Read an offset that Spark has noted."""
         return SourceOffset.from_json(document)
 
     def bound_to_now(self) -> None:
@@ -133,7 +129,7 @@ class PositionDriver:
                 # A partition went since the last look: it is not found, or, where its topic is not partitioned any
                 # more, may not be made. What that means is decided by those that there are now.
                 if self._target is not None or self._clock.monotonic() > deadline:
-                    raise  # What AvailableNow reads is fixed, its partitions too.
+                    raise
                 self._layout.look()
             self._cursors.drop_ended()
 
@@ -141,7 +137,8 @@ class PositionDriver:
         if self._stays_idle(start):
             return start
         self._idle_at = None
-        self._refresh_layout()
+        if self._target is None and self._layout.is_due():  # AvailableNow reads a fixed set of partitions.
+            self._layout.look()
         if not self._planned and start == self._initial:
             return self._first_end(start, limit)
         self._adopt(start)
@@ -264,12 +261,6 @@ class PositionDriver:
         self._cursors.close()
 
     # -- how far
-
-    def _refresh_layout(self) -> None:
-        if self._bounded and self._target is not None:
-            return
-        if self._layout.is_due():
-            self._layout.look()
 
     def _start_acks(self, read: SourceOffset) -> None:
         """Everything before an offset is read, but for a log that is another one now."""

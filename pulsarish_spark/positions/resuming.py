@@ -48,7 +48,7 @@ class ResumePoint(NamedTuple):
 
 
 class Next(NamedTuple):
-    """What comes there: the message ``at``, None if there is none yet; ``anew``: the topic is another, so read all.
+    """The next message ``at``, None if there is none yet; ``anew``: the topic is another, so read all.
 
     ``is_whole``: nothing before it is lost.
     """
@@ -125,7 +125,7 @@ class Resuming:
         try:
             there = self._view.offset_at(place.name, place.before)
         except (ChecksumMismatchError, ProtocolError):
-            return False  # It is there, and cannot be read.
+            return False  # The entry is there, and cannot be read.
         return there is None or there.position != place.before
 
     def _move(self, place: ResumePoint) -> None:
@@ -167,7 +167,7 @@ class Resuming:
         """Make the subscription anew. What was deleted while it was being made, it has not kept."""
         self._cursors.open(place.name, needed_from=place.at.position)
         if self.former:
-            return  # That one has kept it.
+            return  # The former subscription has kept it.
         try:
             self._find(place, self._view.latest(place.name), is_subscribed=False)
         except DataLossError:
@@ -182,7 +182,7 @@ class Resuming:
         return end.position.ledger == place.at.position.ledger and place.at.is_possible_before(end)
 
     def find(self, place: ResumePoint, end: Offset) -> Next:
-        """What comes at ``place`` of a partition that ends at ``end`` now."""
+        """The next message at ``place`` of a partition that ends at ``end`` now."""
         known = self._known.get(place.name)
         if known is not None and known[:2] == (place.at, end):
             return known[2]
@@ -213,7 +213,7 @@ class Resuming:
         return Offset(Position(passed.ledger, passed.entry + 1)) if passed >= at else place.at
 
     def expected_end(self, name: str, at: Offset) -> Offset:
-        """What the broker says of the end as long as nothing has come behind ``at``."""
+        """The end that the broker tells as long as nothing has come behind ``at``."""
         known = self._known.get(name)
         return known[1] if known is not None and known[0] == at and known[2].at is None else at
 

@@ -134,7 +134,7 @@ class FirstStart:
         if unread.key >= start.key or self._options.skip_unread:
             return
         if self._view.offset_at(name, unread.position) is None:
-            return  # It stands at the end of the topic.
+            return  # The subscription stands at the end of the topic.
         said = self._options.starting.said_of(key)
         option = said.option if said is not None else "startingOffsets"
         places = unread.text(key.partition), start.text(key.partition)

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from broker_core.base.clock import Clock, SystemClock
 from broker_core.base.errors import UsageError
-from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.progress.reports import Lag, PartitionLag, total
 
 POINTS_MAX: Final = 10_000
@@ -37,9 +36,9 @@ class LagHistory:
         self._points.setdefault(query, deque(maxlen=POINTS_MAX)).append((self._clock.now_ms(), total(lag)))
 
     def rows(self) -> list[dict[str, Any]]:
-        """What is behind now, a row for each partition of each running query."""
+        """The lag now, a row for each partition of each running query."""
         return [
-            dict(zip(_HEADS, (query, *_place(key), *each), strict=True))
+            dict(zip(_HEADS, (query, *key, *each), strict=True))
             for query, lag in sorted(self._newest.items())
             for key, each in sorted(lag.items())
         ]
@@ -73,7 +72,7 @@ class LagHistory:
 
 
 def _drawn(points: Sequence[PartitionLag]) -> tuple[list[float], str]:
-    """What is drawn: messages or entries, whichever are known more often; and what to say of them."""
+    """The values to draw, messages or entries, whichever are known more often; and their name in the legend."""
     messages = [_number(point.messages) for point in points]
     entries = [_number(point.entries) for point in points]
     known, known_entries = (sum(map(math.isfinite, values)) for values in (messages, entries))
@@ -83,12 +82,8 @@ def _drawn(points: Sequence[PartitionLag]) -> tuple[list[float], str]:
 
 
 def _number(value: int | None) -> float:
-    """What a chart leaves out is no number."""
+    """A chart leaves out NaN."""
     return math.nan if value is None else value
-
-
-def _place(key: TopicPartition) -> tuple[str, int]:
-    return key.topic, key.partition
 
 
 def _cell(value: object) -> str:

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from broker_core.base.errors import PulsarishError
-from pulsarish_spark.progress.reports import Lag, PartitionLag, lag, total
+from pulsarish_spark.progress.reports import Lag, lag, total
 
 logger = logging.getLogger(__name__)
 
@@ -112,12 +112,8 @@ class LagFile:
             self._queries[query] = {
                 "at": datetime.now(UTC).isoformat(timespec="seconds"),
                 "total": total(lag)._asdict(),
-                "partitions": [_row(key.topic, key.partition, each) for key, each in sorted(lag.items())],
+                "partitions": [key._asdict() | each._asdict() for key, each in sorted(lag.items())],
             }
         new = self._path.with_name(f"{self._path.name}.new")
         new.write_text(json.dumps(self._queries, indent=1), encoding="utf-8")
         new.replace(self._path)
-
-
-def _row(topic: str, partition: int, lag: PartitionLag) -> dict[str, Any]:
-    return {"topic": topic, "partition": partition, **lag._asdict()}

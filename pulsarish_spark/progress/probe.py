@@ -53,7 +53,7 @@ class LagProbe:
         if unread.at is None or not behind.is_behind:  # as _can_be_asked says
             return behind
         oldest = None if name is None else client.first_entry_at(name, unread.at.position)
-        if oldest is None:  # It was deleted meanwhile; the query will tell.
+        if oldest is None:  # The entry was deleted meanwhile; the query will tell.
             return behind
         expiry = self._policies.of(unread.key.topic)
         return behind._replace(

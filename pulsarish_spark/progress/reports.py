@@ -47,7 +47,7 @@ Lag = dict[TopicPartition, PartitionLag]
 
 
 class Unread(NamedTuple):
-    """What one source of a query has not read of one partition. ``at``: from where on; None: not known."""
+    """The unread part of one partition in one source of a query. ``at``: its start; None: not known."""
 
     key: TopicPartition
     at: Offset | None
@@ -132,7 +132,7 @@ def _first(values: Iterable[float | None]) -> float | None:
 
 
 def _in_queue(end: Mapping[str, Any], newest: Mapping[str, Any]) -> Iterator[Unread]:
-    """What is left of the subscription, counted in entries. A batch may have partitions of which nothing is told."""
+    """The backlog of the subscription, in entries. A batch may have partitions of which nothing is told."""
     told = QueueBacklog.from_json(newest)
     left = {} if told is None else told.entries
     batch = {
@@ -146,7 +146,7 @@ def _in_queue(end: Mapping[str, Any], newest: Mapping[str, Any]) -> Iterator[Unr
 
 
 def _by_position(end: SourceOffset | None, newest: SourceOffset | None) -> Iterator[Unread]:
-    """What lies between two offsets. A partition that only one of them has is new, or its end was not asked for."""
+    """The lag between two offsets. A partition that only one of them has is new, or its end was not asked for."""
     ends, points = ({} if offset is None else offset.points for offset in (end, newest))
     for key in sorted(ends.keys() | points.keys()):
         if key not in ends or key not in points or not ends[key].at.is_possible_before(points[key].at):

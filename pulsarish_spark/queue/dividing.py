@@ -32,7 +32,7 @@ HASHES: Final = 2**31
 """Key hashes are below this."""
 
 Names = Mapping[TopicPartition, str]
-"""What the broker calls each partition."""
+"""The name of each partition on the broker."""
 
 
 def tasks_wanted(messages: int, entries: int, cores: int) -> int:
@@ -103,7 +103,7 @@ def _by_task(given: Sequence[GivenEntry], bounds: Entries) -> dict[int, list[Giv
 
 
 def _only(part: PartitionBatch, entries: Mapping[int, Entries]) -> PartitionBatch:
-    """What ``part`` says of some of its entries."""
+    """``part`` with some of its entries."""
     again: dict[int, dict[int, str]] = {}
     for count, ledger, found in part.redelivered():
         if len(both := np.intersect1d(found, entries.get(ledger, found[:0]), assume_unique=True)):

@@ -171,7 +171,7 @@ EntryOrRun: TypeAlias = GivenEntry | EntryRun
 """One entry or several."""
 
 _USUAL: Final = GivenEntry(0, 0, 1)[2:]
-"""All that is known of an entry of a run but its place."""
+"""The fields of an entry of a run, but for its position."""
 
 
 def folded(given: Iterable[GivenEntry]) -> Iterator[EntryOrRun]:

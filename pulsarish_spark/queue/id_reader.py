@@ -126,18 +126,19 @@ class IdReading:
             policy.report(lost_entries(self.key, gone))
 
         for fetched in read_ids(client, self.name, entries, self.entry_messages, on_missing):
-            yield fetched if self.keys is None else [each for each in fetched if _key_hash(each) in range(*self.keys)]
-
-
-def _key_hash(entry: EntryRef) -> int:
-    return murmur3_31(sticky_key(head_without_payload(bytes(entry.body))))
+            if self.keys is None:
+                yield fetched
+                continue
+            keys = [sticky_key(head_without_payload(bytes(each.body))) for each in fetched]
+            wanted = range(*self.keys)
+            yield [each for each, key in zip(fetched, keys, strict=True) if murmur3_31(key) in wanted]
 
 
 # -- reading by id
 
 
 def spans_of(entries: Mapping[int, Entries]) -> list[LedgerSpan]:
-    """What each reader reads, in order."""
+    """The entries that each reader reads, in order."""
     spans = []
     for ledger, found in sorted(entries.items()):
         breaks = np.flatnonzero(np.diff(found) > GAP_ENTRIES + 1) + 1

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The consumers of a query in queue mode: several for each partition, what they were given, and acknowledging.
 
+A new query makes its subscription where the user says, latest by default, as any Pulsar consumer does. On one that is
+there it takes what that holds, so a start that says otherwise is refused. A query that was killed before its first
+batch finds the subscription that it made.
+
 Consumers begin without permits, so a query that was restarted acknowledges its last batch before it is given any more.
 Partitions that are added, and topics that a query waits for, are looked for every few seconds, and read from their
 first message. A subscription or a topic that is deleted under the query is lost data: told, or the end of the query.
@@ -48,69 +52,7 @@ CONSUMERS_MAX: Final = 3
 consumers too, at 200,000 unacknowledged messages of a partition."""
 
 _DELETED: Final = (SubscriptionNotFoundError, TopicNotFoundError)
-"""What ends the consumers of a partition for good."""
-
-
-class Beginning:
-    """The place where the subscription of a query begins, if it is not there yet.
-
-    A new query makes it where the user says, latest by default, as any Pulsar consumer does; a partition or a topic
-    that is added later is read from its first message. On a subscription that is there the query takes what it holds,
-    so a start that says otherwise is refused. A query that was killed before its first batch finds what it made.
-    """
-
-    def __init__(self, client: Client, subscription: str, queue: QueueOptions, policy: LossPolicy) -> None:
-        self._client = client
-        self._subscription = subscription
-        self._start = queue.start
-        self._new_start = queue.new_start
-        self._policy = policy
-        self.is_over = False
-        """Whether what comes now is added to a query that runs."""
-        self._is_new_query = False
-        self._existing: set[str] = set()
-
-    def starts(self, names: Mapping[TopicPartition, str], known: QueueOffset) -> dict[TopicPartition, Word]:
-        """Where to make the subscription on partitions that are new to the query, if it has to be made."""
-        if self.is_over or not names:
-            return dict.fromkeys(names, "earliest")
-        self._is_new_query = known.n == 0
-        self._existing = {
-            name
-            for name in names.values()
-            if self._client.has_subscription(name, self._subscription, unmade_ok=self._is_new_query)
-        }
-        if self._is_new_query:
-            return dict.fromkeys(names, self._new_start)
-        for key in known.partitions:
-            # Its last batch had entries of the partition, so the subscription was there.
-            if key in names and names[key] not in self._existing:
-                self._policy.report(lost_subscription(key, self._subscription), self._subscription)
-        return dict.fromkeys(names, "earliest")
-
-    @property
-    def makes_partitions(self) -> bool:
-        """Whether one that is not there is made, as any consumer does: this query has read nothing of it."""
-        return self.is_over or self._is_new_query
-
-    def check(self, name: str, consumer: EntryConsumer) -> None:
-        """ConfigError if the user has said where to begin and the subscription, which was there, stands elsewhere."""
-        if self.is_over or not self._is_new_query or self._start is None or name not in self._existing:
-            return
-        mark_delete = consumer.mark_delete()
-        if mark_delete is not None and not self._stands(name, mark_delete):
-            raise ConfigError(
-                f'subscription "{self._subscription}" of {name} is there already, at {mark_delete}, so '
-                f"startingOffsets={self._start} means nothing",
-                hint="remove startingOffsets to take what it holds; pulsarish sub reset moves it",
-            )
-
-    def _stands(self, name: str, mark_delete: Position) -> bool:
-        if self._start == "earliest":
-            first = self._client.first_entry_at(name, POSITION_EARLIEST)
-            return first is None or mark_delete < Position(first.ledger, first.entry)
-        last = self._client.last_entry(name).position
-        return last.entry < 0 or mark_delete >= last
+"""Failures that end the consumers of a partition for good."""
 
 
 class Consumers:
@@ -137,14 +79,16 @@ class Consumers:
         self._limit = limit
         self._policy = policy
         self._clock = clock
-        self._beginning = Beginning(client, subscription, queue, policy)
+        self._is_new_query = False
+        self._runs = False  # whether partitions that come now are added to a query that runs
+        self._existing: set[str] = set()  # partitions that had the subscription when the query began
         self._discovery_s = discovery_s
         self._layout: FollowedLayout | None = None  # None: nothing was asked yet
         self._consumers: dict[Source, EntryConsumer] = {}
         self._names: dict[TopicPartition, str] = {}  # of partitions with consumers
         self._lost: set[TopicPartition] = set()  # that were told to be gone
         self._permitted = 0
-        self._news = threading.Event()
+        self._arrived = threading.Event()
         self._absences: dict[tuple[Source, int], float] = {}  # who lost its broker, and of which session: seen when
 
     # -- consumers come and go
@@ -156,23 +100,61 @@ class Consumers:
             self._layout = FollowedLayout(self._selection, self._client, self._clock, self._discovery_s)
         elif has_ended or self._layout.is_due():
             self._layout.look()
-        elif self._beginning.is_over:
+        elif self._runs:
             return
         new = {key: name for key, name in self._layout.names.items() if key not in self._names}
-        starts = self._beginning.starts(new, known)
+        starts = self._starts(new, known)
         for key, name in new.items():
             self._open(key, name, starts[key])
-        self._beginning.is_over = True
+        self._runs = True
 
     def _open(self, key: TopicPartition, name: str, start: Word) -> None:
         for number in range(self._consumers_of_partition()):
-            makes_partition = self._beginning.makes_partitions and key not in self._lost
+            # Any consumer makes a partition that is not there; but this query may have read of it.
+            makes_partition = (self._runs or self._is_new_query) and key not in self._lost
             consumer = self._new_consumer(name, start, makes_partition=makes_partition)
             self._consumers[Source(key, number)] = consumer
             self._names[key] = name
-            consumer.listen(self._news.set)
-        self._beginning.check(name, self._consumers[Source(key, 0)])
+            consumer.listen(self._arrived.set)
+        self._check_start(name, self._consumers[Source(key, 0)])
         self._spread_permits()
+
+    def _starts(self, names: Mapping[TopicPartition, str], known: QueueOffset) -> dict[TopicPartition, Word]:
+        """Where to make the subscription on partitions that are new to the query, if it has to be made."""
+        if self._runs or not names:
+            return dict.fromkeys(names, "earliest")
+        self._is_new_query = known.n == 0
+        self._existing = {
+            name
+            for name in names.values()
+            if self._client.has_subscription(name, self.subscription, unmade_ok=self._is_new_query)
+        }
+        if self._is_new_query:
+            return dict.fromkeys(names, self._queue.new_start)
+        for key in known.partitions:
+            # Its last batch had entries of the partition, so the subscription was there.
+            if key in names and names[key] not in self._existing:
+                self._policy.report(lost_subscription(key, self.subscription), self.subscription)
+        return dict.fromkeys(names, "earliest")
+
+    def _check_start(self, name: str, consumer: EntryConsumer) -> None:
+        """ConfigError if the user has said where to begin and the subscription, which was there, stands elsewhere."""
+        if self._runs or not self._is_new_query or self._queue.start is None or name not in self._existing:
+            return
+        mark_delete = consumer.mark_delete()
+        if mark_delete is not None and not self._stands(name, mark_delete):
+            raise ConfigError(
+                f'subscription "{self.subscription}" of {name} is there already, at {mark_delete}, so '
+                f"startingOffsets={self._queue.start} means nothing",
+                hint="remove startingOffsets to take what it holds; pulsarish sub reset moves it",
+            )
+
+    def _stands(self, name: str, mark_delete: Position) -> bool:
+        if self._queue.start == "earliest":
+            first = self._client.first_entry_at(name, POSITION_EARLIEST)
+            return first is None or mark_delete < Position(first.ledger, first.entry)
+        last = self._client.last_entry(name).position
+        return last.entry < 0 or mark_delete >= last
 
     def _new_consumer(self, name: str, start: Word, *, makes_partition: bool) -> EntryConsumer:
         try:
@@ -203,7 +185,7 @@ class Consumers:
         ended = [(source, failure) for source, each in self._consumers.items() if (failure := each.failure) is not None]
         for source, failure in ended:
             if source not in self._consumers:
-                continue  # It went with another one of its partition.
+                continue  # The consumer went with another one of its partition.
             if source.number > 0 and not isinstance(failure, _DELETED):
                 self._drop(source)
                 continue
@@ -250,12 +232,12 @@ class Consumers:
 
     def collect(self) -> bool:
         """Add the given entries to the received backlog; whether some of them may have been given before."""
-        self._news.clear()
+        self._arrived.clear()
         begins = False
         known = self.received.sessions
         for source, consumer in self._consumers.items():
             if consumer.failure is None and (consumer.has_given or consumer.session != known.get(source)):
-                # What ended in this moment is told by the next ``attach``.
+                # A consumer that ended in this moment is told by the next ``attach``.
                 with contextlib.suppress(*_DELETED):
                     begins = self.received.add(source, consumer.take()) or begins
         return begins
@@ -272,7 +254,7 @@ class Consumers:
                 f"{self._client.config.operation_timeout_s:g} s",
                 hint="is the broker running and reachable?",
             )
-        return self._news.wait(seconds)
+        return self._arrived.wait(seconds)
 
     @property
     def is_open(self) -> bool:
@@ -296,7 +278,7 @@ class Consumers:
                 logger.warning("ack refused partition=%s error=%s", key, error)
 
     def release(self, taken: Mapping[Source, int], sessions: Mapping[Source, int]) -> None:
-        """So many messages are done with."""
+        """Give permits back for messages whose batch is done."""
         for source, messages in taken.items():
             if source in self._consumers:
                 self._consumers[source].release(sessions[source], messages)
@@ -334,7 +316,7 @@ class Consumers:
         """How far each partition is acknowledged without a gap, where the broker tells."""
         found: dict[TopicPartition, Position] = {}
         for source, each in self._consumers.items():
-            # What was deleted in this moment is told by the next ``attach``.
+            # A deletion in this moment is told by the next ``attach``.
             with contextlib.suppress(*_DELETED):
                 if source.number == 0 and (at := each.mark_delete()) is not None:
                     found[source.key] = at

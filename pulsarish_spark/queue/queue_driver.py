@@ -61,7 +61,7 @@ BATCH_MESSAGES_MAX: Final = ENTRIES_MAX
 bits."""
 
 HOLDS_EVERY_S: Final = 5.0
-"""How long what is held stays where it is while others process everything: two questions for each partition."""
+"""How often holds are moved while others process everything: it costs two questions for each partition."""
 
 UNFINISHED_S: Final = 60.0
 """How long chunks are kept whose message does not become whole. The rest may not come before they are given back: where
@@ -69,7 +69,7 @@ the key goes to another consumer meanwhile, the broker gives it nothing of the k
 Pulsar's clients wait as long, and then acknowledge."""
 
 BACKLOG_EVERY_S: Final = 5.0
-"""How old what is told of the backlog may be while no batch is made: a question for each partition."""
+"""How old a reported backlog may be while no batch is made: it costs a question for each partition."""
 
 _LONGEST_MS: Final = 9_999_999_999_999
 """A publish time of thirteen digits, as there will be until the year 2286."""
@@ -109,7 +109,7 @@ class QueueDriver:
     # -- what Spark asks, in its order
 
     def offset(self, document: Mapping[str, Any]) -> QueueOffset:
-        """What Spark has kept of an offset."""
+        """Read an offset that Spark has noted."""
         return QueueOffset.from_json(document)
 
     def bound_to_now(self) -> None:
@@ -137,7 +137,7 @@ class QueueDriver:
         return self._make(start, most)
 
     def newest(self) -> QueueBacklog | None:
-        """What is left beside the batch that was made: Spark asks right behind ``latest``, several times a second."""
+        """The backlog beside the batch that was made. Spark asks right behind ``latest``, several times a second."""
         number, now = 0 if self._made is None else self._made.n, self._clock.monotonic()
         if self._told is None or self._told_of != number or now - self._told_at >= BACKLOG_EVERY_S:
             unacked = self._made if self._made is not None and number != self._acked else QueueOffset()

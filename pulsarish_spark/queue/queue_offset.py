@@ -45,7 +45,7 @@ _POSITION: Final = re.compile(r"(\d+):(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class PartitionBatch:
-    """What one batch has of one partition. It travels to the tasks."""
+    """The entries of one batch in one partition; they travel to the tasks."""
 
     ids: IdTexts
     parts: Mapping[Position, int] = field(default_factory=dict)

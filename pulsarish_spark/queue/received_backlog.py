@@ -32,8 +32,8 @@ KEPT_S: Final = 300.0
 """A minute to the disk, another one until another broker has taken over, and a reserve beside that."""
 
 Unit: TypeAlias = tuple[EntryOrRun, ...]
-"""What a batch has whole or not at all: an entry, or the chunks of a message, the last one at the end. Or a run, which
-may be cut."""
+"""Entries that a batch has whole or not at all: one, or the chunks of a message, the last one at the end. Or a run,
+which may be cut."""
 
 
 class Source(NamedTuple):
@@ -82,7 +82,9 @@ class Dropped:
 
     def messages(self) -> dict[Source, int]:
         """Messages by consumer: the broker may give it as many others instead."""
-        return dict(_messages_of([(source, unit) for source, unit in self.units if _takes_permits(unit)]))
+        # Chunks before the last one take no permits.
+        counted = [(source, unit) for source, unit in self.units if unit[-1].chunk is None or unit[-1].messages > 0]
+        return dict(_messages_of(counted))
 
     def ids(self) -> dict[Source, dict[int, Entries]]:
         """The ids of all entries, by consumer and ledger."""
@@ -130,7 +132,7 @@ class ReceivedBacklog:
         return sum(unit[-1].messages for line in self._lines.values() for unit in line)
 
     def add(self, source: Source, given: Given) -> bool:
-        """What a consumer was given next; whether it is the first of a session, and may have come before."""
+        """Add the next entries of a consumer; whether they are the first of a session, and may have come before."""
         begins = self._sessions.get(source) != given.session
         if begins:
             self._lines[source], self._chunks[source] = deque(), {}
@@ -195,7 +197,7 @@ class ReceivedBacklog:
         return Dropped(dropped)
 
     def unfinished(self) -> list[Unfinished]:
-        """What waits for the rest of its message."""
+        """Messages in chunks that wait for their other chunks."""
         return [
             Unfinished(source, self._sessions[source], uuid, len(held))
             for source, messages in self._chunks.items()
@@ -260,11 +262,6 @@ class Acknowledged:
         """Whether an entry of a partition was acknowledged here."""
         known = self._entries.get((key, entry.ledger))
         return known is not None and entry.entry in known
-
-
-def _takes_permits(unit: Sequence[GivenEntry]) -> bool:
-    """Chunks before the last one do not."""
-    return unit[-1].chunk is None or unit[-1].messages > 0
 
 
 def _cut_first(line: deque[Unit], messages: int) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from broker_core.client import Client
 
 FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
-"""What the client may hold that is not decoded yet."""
+"""Bytes of entries that the client may hold before they are decoded."""
 
 DECODE_BYTES: Final = 4 * 1024 * 1024
 """Entries are decoded together up to about this size: enough rows to make the cost of a batch small."""
@@ -101,7 +101,7 @@ class EntryDecoder:
 
 
 def grouped(fetched: Iterable[Sequence[EntryRef]]) -> Iterator[list[EntryRef]]:
-    """What arrives, in groups worth decoding together: what lies in different blocks would be copied first.
+    """Entries in groups worth decoding together: those that lie in different blocks would be copied first.
 
     A group keeps one block in memory at most, however few of the entries in it are wanted.
     """

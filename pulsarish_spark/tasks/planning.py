@@ -82,7 +82,7 @@ class EntryRange:
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """What the options say of tasks. ``cores``: how many tasks run at a time, as far as the driver knows.
+    """The options of tasks. ``cores``: how many tasks run at a time, as far as the driver knows.
 
     ``key_ranges``: so many tasks read each range, so it is not cut besides.
     """
@@ -120,18 +120,14 @@ class TaskOptions:
             return assign(pieces, lambda piece: piece.key.partition, self.input_partitions)
         if any(piece.size < 0 for piece in pieces):
             return [[piece] for piece in pieces]
-        return _in_turns(pieces, max(1, min(self._worth(pieces), len(pieces))))
+        tasks = max(1, min(self._worth(pieces), len(pieces)))
+        return [[*pieces[task::tasks]] for task in range(tasks)]  # In turns: plain topics are all partition 0.
 
     def _worth(self, pieces: Sequence[EntryRange]) -> int:
         """How many tasks pay for themselves."""
         messages = sum(piece.size for piece in pieces)
         opening = math.ceil((messages + RANGE_MESSAGES * len(pieces)) / PIECE_MESSAGES_MIN)
         return max(math.ceil(messages / PIECE_MESSAGES_MIN), min(opening, self.cores))
-
-
-def _in_turns(pieces: Sequence[EntryRange], tasks: int) -> list[list[EntryRange]]:
-    """Give pieces to tasks in turns: topics without partitions are all partition 0."""
-    return [[*pieces[task::tasks]] for task in range(tasks)]
 
 
 def cut_indexes(start: int, messages: int, pieces: int) -> list[int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One Spark task of a read: what travels to an executor, and reading it there.
+"""One Spark task of a read: the value that travels to an executor, and reading it there.
 
 It carries everything that the executor needs, because Spark gives executors nothing else of the reader on the driver.
 A task has several readings, each of messages of one partition; what names these messages is the reading's business.
@@ -60,7 +60,7 @@ class RangeReading:
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """What one task reads, one reading after the other, and how. ``columns``: of each topic."""
+    """The readings of one task, one after the other. ``columns``: of each topic."""
 
     readings: tuple[PartitionReading, ...]
     address: Address
@@ -69,7 +69,7 @@ class ReadTask:
 
 
 def task_options(options: ReadOptions) -> TaskOptions:
-    """What the options and this machine say of tasks. Spark tells a source nothing of its cluster's size."""
+    """The options of tasks and the cores of this machine. Spark tells a source nothing of its cluster's size."""
     return TaskOptions(
         cores=os.cpu_count() or 1,
         min_partitions=options.min_partitions,

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver asks the broker: ends, single entries, sizes; and how it counts where no indexes are told."""
+"""Questions of the driver to the broker: ends, single entries, sizes; counting where no indexes are told."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver asks a broker about positions: the ends of a partition, and where an index, an id or a time lies.
+"""Questions of the driver about positions: the ends of a partition, and where an index, an id or a time lies.
 
 Everything goes over the client, so it works on any Pulsar broker. Where a broker does not expose message indexes,
 offsets have none and counts are unknown; callers must live with that.
@@ -48,7 +48,7 @@ _NO_FURTHER: Final = "give one up to the end; one that was good before is of a t
 
 
 class _Shown(NamedTuple):
-    """What matters of an entry that the broker has shown."""
+    """An entry that the broker has shown, without its body."""
 
     at: Offset
     behind: Offset
@@ -108,9 +108,6 @@ class BrokerView:
             if entry is not None:
                 self._remembered(place, entry)
 
-    def _remember(self, name: str, entry: EntryRef) -> _Shown:
-        return self._remembered((name, Position(entry.ledger, entry.entry)), entry)
-
     def _remembered(self, key: tuple[str, Position], entry: EntryRef) -> _Shown:
         shown = _Shown(offset_of(entry), behind(entry), messages_of(entry.body))
         with self._remembering:
@@ -154,14 +151,16 @@ class BrokerView:
 
     def edges_of(self, names: Collection[str]) -> dict[str, PartitionEdges]:
         """Both ends of several partitions, which are asked all at once."""
-        # Never from memory: what was first may have been deleted. But a read that begins there looks at it next.
+        # Never from memory: the first message may have been deleted. But a read that begins there looks at it next.
         asked = list(names)
         found = dict(zip(asked, self._client.edges_of(asked, unmade_ok=True), strict=True))
         ends = self._ends({name: behind_last(both.last) for name, both in found.items()})
-        return {
-            name: PartitionEdges(ends[name] if first is None else self._remember(name, first).at, ends[name])
-            for name, (first, _) in found.items()
-        }
+        edges = {}
+        for name, (first, _) in found.items():
+            key = None if first is None else (name, Position(first.ledger, first.entry))
+            at = ends[name] if first is None or key is None else self._remembered(key, first).at
+            edges[name] = PartitionEdges(at, ends[name])
+        return edges
 
     def with_index(self, name: str, offset: Offset) -> Offset:
         """``offset`` with its message index, if there is a message at it and the broker tells."""

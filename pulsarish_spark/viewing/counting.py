@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much lies where that no index tells: bytes on any broker, messages on one without indexes.
+"""Counts of ranges that no index tells: bytes on any broker, messages on one without indexes.
 
 How many entries a range has, holes among them, is known exactly: within a ledger they are numbered, and a broker tells
 where one ended. How many messages or bytes these hold only the entries say. So they are read, and dropped: all of them
@@ -19,7 +19,7 @@ from pulsarish_spark.viewing.entry_profile import EntryProfile, Stretch, part_bo
 
 COUNT_BYTES_MAX: Final = 64 * 1024 * 1024
 COUNT_ENTRIES_MAX: Final = 20_000
-"""What is read at most to count for one trigger, over all partitions: about as much as is read in half a second."""
+"""Bytes and entries that are read to count for one trigger, over all partitions: the work of half a second."""
 
 SAMPLES: Final = 8
 SAMPLE_ENTRIES: Final = 16
@@ -47,7 +47,7 @@ class NamedRange(NamedTuple):
     end: Position
 
     def behind(self, profile: EntryProfile) -> NamedRange:
-        """What is left of it behind its first entries."""
+        """The rest of the range behind its first entries."""
         if not profile.stretches:
             return self
         last = profile.stretches[-1]
@@ -62,7 +62,7 @@ class _ClosedLedger(NamedTuple):
 
 
 class EntryCounts:
-    """What is known of the entries of all partitions of one query."""
+    """Counts of the entries of all partitions of one query."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

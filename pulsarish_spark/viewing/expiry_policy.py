@@ -99,7 +99,7 @@ class ExpiryPolicies:
 
 
 def expiry_policy_of(admin: AdminApi, topic: TopicName) -> ExpiryPolicy:
-    """What is in force for ``topic``."""
+    """The policy that is in force for ``topic``."""
     limits = [(float(admin.policy(topic, "messageTTL", applied=True) or 0), "the time to live")]
     quota = (admin.policy(topic, "backlogQuota", applied=True) or {}).get("message_age") or {}
     if quota.get("policy") == _EVICTS:

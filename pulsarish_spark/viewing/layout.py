@@ -90,7 +90,7 @@ def advice_on_missing(topic: str, client: Client) -> str:
 
 
 def names_there(keys: Collection[TopicPartition], client: Client) -> dict[TopicPartition, str]:
-    """What the broker calls those of ``keys`` that are there; each topic is asked for once."""
+    """The names of those of ``keys`` that are there; each topic is asked for once."""
     topics = sorted({key.topic for key in keys})
     counts = dict(zip(topics, client.existing_partitions_of(topics), strict=True))
     names: dict[TopicPartition, str] = {}
@@ -116,7 +116,7 @@ def _matching(patterns: Sequence[TopicsPattern], client: Client) -> Layout:
 
 
 def _names(topic: TopicName, count: int, partitions: Sequence[int]) -> dict[TopicPartition, str]:
-    """What the broker calls ``partitions`` of a topic that has ``count`` of them."""
+    """The names of ``partitions`` of a topic that has ``count`` of them."""
     return {
         TopicPartition(str(topic), number): str(topic.partition(number)) if count else str(topic)
         for number in partitions
@@ -147,7 +147,7 @@ class FollowedLayout:
 
     @property
     def names(self) -> dict[TopicPartition, str]:
-        """What the broker calls each partition, sorted by partition."""
+        """The name of each partition on the broker, sorted by partition."""
         return self._found.names
 
     @property
