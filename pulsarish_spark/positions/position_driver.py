@@ -49,9 +49,6 @@ NEWS_WAIT_S: Final = 0.1
 same query wait meanwhile."""
 
 
-SHARED_NAME: Final = "pulsarish-spark"
-"""The subscription of all queries that did not name one, before each had its own. Their checkpoints do not name it."""
-
 DELETION_S: Final = 10.0
 """How long a topic may be neither there nor gone: Apache Pulsar deletes it step by step."""
 
@@ -223,7 +220,7 @@ class PositionDriver:
 
     def _adopt(self, noted: SourceOffset) -> None:
         """Go on with the subscription of an offset that Spark has noted, unless the user names another."""
-        name = self.options.subscription or noted.subscription or SHARED_NAME
+        name = self.options.subscription or noted.subscription or self._cursors.subscription
         self._resuming.former = noted.subscription if noted.subscription != name else ""
         if name != self._cursors.subscription:
             self._cursors.rename(name)
@@ -289,8 +286,12 @@ class PositionDriver:
         else:
             ends = self._end_watch.ends(names.values())
         unknown = [key for key, name in names.items() if not self._resuming.knows(places[key], ends[name])]
-        side_by_side(lambda key: self._known_end(places[key], ends[names[key]]), unknown)
-        return self._note_ends(places, {key: self._known_end(places[key], ends[name]) for key, name in names.items()})
+
+        def known(key: TopicPartition) -> Offset:
+            return self._resuming.known_end(places[key], ends[names[key]], self._end_watch.mark_delete(names[key]))
+
+        side_by_side(known, unknown)
+        return self._note_ends(places, {key: known(key) for key in names})
 
     def _note_ends(self, places: Mapping[TopicPartition, ResumePoint], ends: Offsets) -> Offsets:
         """``ends``, as far as the stream goes; they are what there is to know of the end."""
@@ -311,23 +312,6 @@ class PositionDriver:
         }
         found = side_by_side(self._view.counts.known_entries, [*left.values()])
         self._behind = {key: entries for key, entries in zip(left, found, strict=True) if entries is not None}
-
-    def _known_end(self, place: ResumePoint, end: Offset) -> Offset:
-        """``end``, or the place itself where the broker shows nothing, or nothing new, behind it."""
-        if end.position.ledger == place.at.position.ledger and place.at.is_possible_before(end):
-            if end.key != place.at.key:
-                return end
-            return self._behind_holes(place)
-        found = self._resuming.find(place, end)
-        return end if found.anew or (found.at is not None and found.at.key < end.key) else self._behind_holes(place)
-
-    def _behind_holes(self, place: ResumePoint) -> Offset:
-        """The place itself, or behind the holes there that the broker has passed over. The same position keeps its
-        text, whether or not its index is known by now."""
-        mark_delete = self._end_watch.mark_delete(place.name)
-        if mark_delete is None or mark_delete < place.at.position:
-            return place.at
-        return self._resuming.behind_holes(place, mark_delete)
 
     def _points(
         self, stop: Offsets, ends: Offsets, places: Mapping[TopicPartition, ResumePoint], start: SourceOffset
@@ -366,17 +350,5 @@ class PositionDriver:
         else:
             published_ms = known.published_ms if known is not None and known.at == begin else None
             place = self._resuming.hold(ResumePoint(key, name, begin, end, published_ms))
-            start, exact = self._start(place, end)
+            start, exact = self._resuming.first_to_read(place, end)
         return EntryRange(key, name, name != key.topic, start, end, exact) if start and start.key < end.key else None
-
-    def _start(self, place: ResumePoint, end: Offset) -> tuple[Offset | None, bool]:
-        """The first message to read before ``end``, and whether just that one must be there."""
-        if end.position.ledger != place.at.position.ledger or not place.at.is_possible_before(end):
-            found = self._resuming.find(place, end)
-            if found.anew:
-                return self._view.earliest(place.name), False
-            if found.at is None or found.at.position != place.at.position:
-                return found.at, True
-        if place.at.key == end.key:
-            return None, True
-        return place.at if end.message_index < 0 else self._view.with_index(place.name, place.at), True

@@ -27,8 +27,7 @@ from pulsarish_spark.options import Amounts
 from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.viewing.broker_view import BrokerView, WantedIndex
-from pulsarish_spark.viewing.counting import EntryCounts, NamedRange, Unit
-from pulsarish_spark.viewing.entry_profile import EntryProfile
+from pulsarish_spark.viewing.counting import EntryCounts, EntryProfile, NamedRange, Unit
 
 HELD_BACK_LOOK_S: Final = 1.0
 """How often the ends are looked at while a batch is held back: each look is a round trip for each partition."""

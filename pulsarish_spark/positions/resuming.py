@@ -200,10 +200,36 @@ class Resuming:
         moves = found.at is not None and found.at.position != place.at.position
         return found.at if found.at is not None and moves else place.at
 
-    def behind_holes(self, place: ResumePoint, mark_delete: Position) -> Offset:
+    def first_to_read(self, place: ResumePoint, end: Offset) -> tuple[Offset | None, bool]:
+        """The first message to read before ``end``, and whether just that one must be there."""
+        if end.position.ledger != place.at.position.ledger or not place.at.is_possible_before(end):
+            found = self.find(place, end)
+            if found.anew:
+                return self._view.earliest(place.name), False
+            if found.at is None or found.at.position != place.at.position:
+                return found.at, True
+        if place.at.key == end.key:
+            return None, True
+        return place.at if end.message_index < 0 else self._view.with_index(place.name, place.at), True
+
+    def known_end(self, place: ResumePoint, end: Offset, mark_delete: Position | None) -> Offset:
+        """``end``, or the place itself where the broker shows nothing, or nothing new, behind it. ``mark_delete``: how
+        far the subscription is acknowledged. The same position keeps its text, whether or not its index is known."""
+        if end.position.ledger == place.at.position.ledger and place.at.is_possible_before(end):
+            is_new = end.key != place.at.key
+        else:
+            found = self.find(place, end)
+            is_new = found.anew or (found.at is not None and found.at.key < end.key)
+        if is_new:
+            return end
+        if mark_delete is None or mark_delete < place.at.position:
+            return place.at
+        return self._behind_holes(place, mark_delete)
+
+    def _behind_holes(self, place: ResumePoint, mark_delete: Position) -> Offset:
         """Where to go on if the broker has moved the subscription to ``mark_delete``, at or behind ``place``: behind
-        it where all between is holes. Noted, that is known also when the ledger is gone. What is to come of
-        transactions that are open is no hole, whoever has skipped it."""
+        it where all between is holes. Noted, that is known also when the ledger is gone. Messages of open transactions
+        are to come, and are no hole, whoever has skipped them."""
         at = place.at.position
         bounds = self._client.bounds_at(place.name, at)
         comes_first = bounds.first is not None and offset_of(bounds.first).position <= mark_delete

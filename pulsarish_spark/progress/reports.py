@@ -14,10 +14,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from broker_core.base.names import TopicName
 from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.queue.queue_offset import QueueBacklog
+from pulsarish_spark.queue.queue_offset import QueueBacklog, by_partition
 
 
 class PartitionLag(NamedTuple):
@@ -135,12 +134,7 @@ def _in_queue(end: Mapping[str, Any], newest: Mapping[str, Any]) -> Iterator[Unr
     """The backlog of the subscription, in entries. A batch may have partitions of which nothing is told."""
     told = QueueBacklog.from_json(newest)
     left = {} if told is None else told.entries
-    batch = {
-        TopicPartition(str(TopicName.parse(topic)), int(partition))
-        for topic, partitions in end.get("topics", {}).items()
-        for partition in partitions
-    }
-    for key in sorted(batch | left.keys()):
+    for key in sorted(by_partition(end.get("topics", {})).keys() | left.keys()):
         entries = left.get(key)
         yield Unread(key, None, NOTHING_BEHIND if entries == 0 else PartitionLag(None, entries))
 

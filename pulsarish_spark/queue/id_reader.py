@@ -9,6 +9,7 @@ others had acknowledged some messages only the rest are rows.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -16,16 +17,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from broker_core.base.errors import PulsarishError, TopicNotFoundError
+from broker_core.base.errors import (
+    NotAllowedError,
+    PulsarishError,
+    RemoteProtocolError,
+    RowsUnconfirmedError,
+    TopicNotFoundError,
+)
 from broker_core.base.hashing import murmur3_31
-from broker_core.base.positions import Position
+from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
+from broker_core.base.positions import MessageId, Position
+from broker_core.client.columnar.entry_writer import EncodedRows
+from broker_core.client.dead_letters.letter_copies import ORIGIN_MESSAGE_ID, REAL_SUBSCRIPTION, REAL_TOPIC
+from broker_core.wire.batch import EncodedEntry
 from broker_core.wire.batch.columns import booleans, numbers, values_of
-from broker_core.wire.entry import EntryRef
+from broker_core.wire.entry import EntryRef, read_metadata, seal_entry, split_entry
 from broker_core.wire.entry_peek import head_without_payload, sticky_key
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_entries, lost_undecodable
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.queue.dead_entries import DeadEntries
 from pulsarish_spark.queue.entry_ids import Entries, entries_to_text
 from pulsarish_spark.queue.queue_offset import PartitionBatch
 from pulsarish_spark.rows.columns import ColumnMaker
@@ -34,6 +44,8 @@ from pulsarish_spark.tasks.decoding import FETCH_BYTES_MAX, EntryDecoder, groupe
 
 if TYPE_CHECKING:
     from broker_core.client import Client
+
+logger = logging.getLogger(__name__)
 
 GAP_ENTRIES: Final = 256
 """A reader goes on through a gap of so many entries; for a longer one there is another reader."""
@@ -49,6 +61,58 @@ SPARE: Final = 1.25
 MESSAGES_SPARE: Final = 1000
 """A reader that was told too small a number of messages stops for a quarter of a second, one that was told too large a
 one gets some that it does not want. None are spared where the batch has as many messages as entries: each has one."""
+
+
+_REFUSALS = (NotAllowedError, RemoteProtocolError)
+"""Why a copy of an entry as it is cannot be stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadEntries:
+    """Takes entries of ``subscription`` that cannot be decoded to a dead letter topic. It travels to the executors.
+
+    A copy is the entry as it is stored, so a client that has its key or its codec can read it there: metadata and
+    payload stay, encrypted, compressed or batched as they are, and the metadata get the properties of Pulsar's dead
+    letters. Where a broker refuses such a copy, or nobody can read the metadata, the bytes of the entry are the value
+    of a message with these properties. A task that is run again sends its copies again. Source: semantics 4.6.4.
+    """
+
+    topic: str
+    subscription: str
+
+    def take(self, client: Client, name: str, partition: int, entry: EntryRef, failure: PulsarishError) -> None:
+        """Store a copy of ``entry`` of the topic or partition ``name``; returns when the broker has it."""
+        origin = str(MessageId(entry.ledger, entry.entry, partition))
+        properties = {REAL_TOPIC: name, ORIGIN_MESSAGE_ID: origin, REAL_SUBSCRIPTION: self.subscription}
+        try:
+            self._send_as_it_is(client, entry, properties)
+            form = "as it was"
+        except _REFUSALS:
+            with client.create_producer(self.topic, batching_enabled=False, chunking_enabled=True) as producer:
+                producer.send(bytes(entry.body), properties=properties)
+            form = "its bytes as the value of a message"
+        logger.warning(
+            "entry given up what=%s effect=%s", f"{name}: {failure.message}", f"it is stored in {self.topic}, {form}"
+        )
+
+    def _send_as_it_is(self, client: Client, entry: EntryRef, properties: dict[str, str]) -> None:
+        """One of ``_REFUSALS`` where that is not possible."""
+        metadata = read_metadata(entry.body)
+        known = {pair.key for pair in metadata.properties}
+        for key, value in properties.items():
+            if key not in known:  # Where a message was first stays the same in every copy.
+                metadata.properties.add(key=key, value=value)
+        body = seal_entry(metadata.SerializeToString(), split_entry(entry.body)[1])
+        if len(body) > MESSAGE_BYTES_MAX_DEFAULT:
+            raise NotAllowedError(f"an entry of {len(body)} bytes, perhaps once in chunks, may be too large for one")
+        copy = EncodedEntry(body, metadata.num_messages_in_batch, 0, 0)
+        try:
+            with client.write_rows(self.topic) as writer:
+                writer.send([EncodedRows(0, copy, np.zeros(1, np.int64))])
+        except RowsUnconfirmedError as error:
+            if isinstance(error.__cause__, _REFUSALS):
+                raise error.__cause__ from error
+            raise
 
 
 class KeyRange(NamedTuple):

@@ -33,9 +33,9 @@ from pulsarish_spark.losses.lost import lost_with_partition
 from pulsarish_spark.options import QueueOptions, ReadOptions
 from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.places.topics import Selection, TopicPartition
-from pulsarish_spark.queue.dead_entries import DeadEntries
 from pulsarish_spark.queue.dividing import divide_by_key, divide_by_place
 from pulsarish_spark.queue.entry_ids import ENTRIES_MAX, Entries, apart
+from pulsarish_spark.queue.id_reader import DeadEntries
 from pulsarish_spark.queue.intake import Consumers
 from pulsarish_spark.queue.log_identity import LogIdentity
 from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueBacklog, QueueOffset

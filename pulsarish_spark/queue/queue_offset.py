@@ -138,7 +138,7 @@ class QueueOffset:
         if document["queue"] != FORM or not isinstance(document["n"], int):
             raise ValueError(f"its form is {document['queue']!r}, and this version reads {FORM}")
         ids, parts, again, published = (
-            _by_partition(document.get(word, {})) for word in ("topics", "part", "again", "published")
+            by_partition(document.get(word, {})) for word in ("topics", "part", "again", "published")
         )
         partitions = {
             key: PartitionBatch(
@@ -190,7 +190,7 @@ class QueueBacklog:
         """Read ``to_json()`` back; None for anything else."""
         if document.get("queue") != FORM or not isinstance(document.get("behind"), Mapping):
             return None
-        return cls(_by_partition(document["behind"]))
+        return cls(by_partition(document["behind"]))
 
 
 def id_texts(given: Iterable[EntryOrRun]) -> dict[int, str]:
@@ -209,7 +209,8 @@ def _texts(ledgers: Mapping[str, str]) -> dict[int, str]:
     return {int(ledger): text for ledger, text in ledgers.items()}
 
 
-def _by_partition(table: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, T]:
+def by_partition(table: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, T]:
+    """A table of topics and partitions by partition."""
     return {
         TopicPartition(str(TopicName.parse(topic)), int(partition)): what
         for topic, partitions in table.items()

@@ -26,9 +26,8 @@ from broker_core.base.moments import time_text
 from broker_core.base.names import TopicName
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.losses.holes import lost_of_topic
-from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.loss import LossPolicy, document_of
 from pulsarish_spark.losses.lost import Loss, lost_beginning, lost_entries, lost_partition
-from pulsarish_spark.losses.quarantine import document_of
 from pulsarish_spark.options import ReadOptions, Side, exported_options, names_topics, option_texts, read_options
 from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset
 from pulsarish_spark.places.topics import Selection, TopicPartition

@@ -19,8 +19,7 @@ from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.viewing.broker_view import BrokerView, WantedIndex
-from pulsarish_spark.viewing.counting import NamedRange
-from pulsarish_spark.viewing.entry_profile import EntryProfile
+from pulsarish_spark.viewing.counting import EntryProfile, NamedRange
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.positions import Position
-from pulsarish_spark.viewing.entry_profile import EntryProfile, Stretch
+from pulsarish_spark.viewing.counting import EntryProfile, Stretch
 
 LEDGERS = st.lists(st.lists(st.sampled_from([1, 1, 1, 7, 1000]), min_size=1, max_size=30), min_size=1, max_size=4)
 

@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from broker_core.base.errors import ConfigError
 from broker_core.client import Client
-from pulsarish_spark.losses.loss import LossPolicy
+from pulsarish_spark.losses.loss import LossPolicy, QuarantineFolder
 from pulsarish_spark.losses.lost import Loss, lost_before, lost_gap, lost_subscription
-from pulsarish_spark.losses.quarantine import QuarantineFolder
 from pulsarish_spark.places.topics import TopicPartition
 from tests.spark.batches import batch_reader
 from tests.spark.brokers import Broker, numbers

@@ -143,24 +143,6 @@ def test_a_first_batch_on_an_existing_subscription_is_replayed_though_its_start_
     assert query.drain() == [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 
 
-def test_a_checkpoint_of_the_time_of_one_shared_name_goes_on_with_it(
-    start: Start, cell: Broker, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its offsets do not name a subscription."""
-    cell.send_one_by_one(topic, numbers(0, 10))
-    query = start(topic=topic, subscriptionName="pulsarish-spark", maxOffsetsPerTrigger=5)
-    query.trigger()
-    assert query.end is not None
-    for key in ("subscription", "seen"):
-        query.end.pop(key)
-    del query._options["subscriptionName"]
-    query.restart()
-    with caplog.at_level(logging.WARNING):
-        assert query.drain() == [5, 6, 7, 8, 9]
-    assert cell.subscriptions(topic) == ["pulsarish-spark"]
-    assert "subscription" not in caplog.text
-
-
 def test_a_query_that_is_given_another_name_goes_on_and_says_what_stays(
     start: Start, cell: Broker, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,7 +21,7 @@ from broker_core.client import Client
 from broker_core.wire.entry import EntryRef, read_metadata, seal_entry, split_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from pulsarish_spark.losses.loss import DataLossError, LossPolicy
-from pulsarish_spark.queue.dead_entries import DeadEntries
+from pulsarish_spark.queue.id_reader import DeadEntries
 from pulsarish_spark.tasks.decoding import EntryDecoder
 from tests.spark.batches import read_values
 from tests.spark.brokers import Broker, numbers

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from broker_core.base.errors import ConfigError
+from pulsarish_spark.losses.loss import QuarantineFolder
 from pulsarish_spark.losses.lost import lost_gap
-from pulsarish_spark.losses.quarantine import QuarantineFolder
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.replaying.export_file import write_export
 from pulsarish_spark.whole_file import whole_file
