@@ -47,7 +47,7 @@ class Facts:
     is_subscribed: bool = True
     """Whether the durable subscription was there; where it was made anew, it was not."""
     mark_delete: Position | None = None
-    """How far it is acknowledged; None: the broker does not tell."""
+    """The mark-delete position of the subscription; None: the broker does not tell."""
     read_ms: int | None = None
     """The publish time of the entry right before ``at``, as it was read; None: the checkpoint does not tell."""
     found_ms: int | None = None
@@ -55,7 +55,7 @@ class Facts:
     is_unkept: bool = False
     """Whether there is none though the subscription, which stands before it, has kept it."""
     last: Position | None = None
-    """Where nothing comes: the last entry that the broker knows, though it may be deleted."""
+    """The last entry that the broker knows, though it may be deleted, where nothing comes."""
 
 
 class Verdict(NamedTuple):
@@ -146,7 +146,7 @@ def _is_own(mark_delete: Position, facts: Facts) -> bool:
 
 
 def _known_lost(facts: Facts) -> int:
-    """How many entries are known to be lost; there may be more."""
+    """Entries that are known to be lost; there may be more."""
     at = facts.at.position
     ends = [facts.seen.position.entry if facts.seen.position.ledger == at.ledger else 0]
     if facts.last is not None and facts.last.ledger == at.ledger:

@@ -39,14 +39,14 @@ def is_another(wanted: Offset, found: Offset) -> bool:
 
 
 def indexes_between(wanted: Offset, end: Offset) -> int:
-    """How many messages lie from ``wanted`` up to ``end``, holes among them; -1: not known."""
+    """Message indexes from ``wanted`` up to ``end``, holes among them; -1: not known."""
     if min(wanted.message_index, end.message_index) < 0:
         return -1
     return max(end.message_index - wanted.message_index, 0)
 
 
 def lost_between(wanted: Offset, found: Offset, before: Callable[[], Position], *, holes: bool) -> int:
-    """How many messages are lost where ``found`` comes and not ``wanted``: 0 if none are, -1 if that is not known.
+    """Messages that are lost where ``found`` comes and not ``wanted``: 0 if none are, -1 if that is not known.
 
     ``before`` tells, where it is needed, behind what a reader stands that begins at ``wanted``. ``holes``: whether the
     broker has any.
@@ -65,11 +65,11 @@ def lost_between(wanted: Offset, found: Offset, before: Callable[[], Position], 
 
 
 def lost_of_topic(first: Offset) -> int:
-    """How many messages a topic has lost of which ``first`` is the first to come; -1 if that is not known."""
+    """Messages that a topic has lost of which ``first`` is the first to come; -1 if that is not known."""
     return _without_holes(first.message_index, first) if first.message_index >= 0 else -1
 
 
 def _without_holes(indexes: int, found: Offset) -> int:
-    """How many of so many missing indexes before ``found`` are not those of the entries before it in its ledger. These
+    """Missing indexes before ``found`` without those of the entries before it in its ledger. These
     are holes, and have one index each at least."""
     return max(indexes - found.position.entry, 0)

@@ -32,10 +32,10 @@ from pulsarish_spark.tasks.planning import EntryRange
 logger = logging.getLogger(__name__)
 
 SPAN_MS: Final = 60_000
-"""How far apart in time two chunks of one message may be: what Pulsar's clients wait for the next one by default."""
+"""Time between two chunks of one message at most: Pulsar's clients wait as long for the next one by default."""
 
 LOOK_S: Final = SPAN_MS / 1000
-"""How often holds are looked at."""
+"""Seconds between looks at holds."""
 
 
 def chunk_holds(subscription: str, planned: Iterable[Sequence[EntryRange]]) -> dict[str, ChunkHold]:
@@ -56,7 +56,7 @@ class ChunkHolds:
         self._clock = clock
         self._looked_s: float | None = None
         self._noted: dict[str, Position] = {}
-        """Up to where each partition was acknowledged at the last look."""
+        """The place up to which each partition was acknowledged at the last look."""
         self._settled: set[str] = set()
         """Partitions that are known to have no hold unless something was acknowledged since."""
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TAKEOVER_S: Final = 10.0
-"""How long to try while the connection of a query that was just stopped or killed is still being closed: its Python
+"""Seconds of trying while the connection of a query that was just stopped or killed is still open: its Python
 process notices that only when its Java has ended, seconds later on a busy machine."""
 
 _RETRY_S: Final = 0.1
@@ -60,7 +60,7 @@ class Cursors:
         self._mark = new_mark("stream", clock.now_ms()).properties()
         self._cursors: dict[str, CursorHandle] = {}
         self._begun: dict[str, tuple[int, Position]] = {}
-        """Up to where acknowledging was begun on each partition, and in which session, and has not failed."""
+        """Session and position of the last acknowledgement that was begun on each partition and has not failed."""
         self._pending: list[_Acks] = []
 
     def is_open(self, name: str) -> bool:

@@ -25,7 +25,7 @@ from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.positions.cursors import Cursors
 
 LOOK_S: Final = 5.0
-"""How often ends are looked at although no push came."""
+"""Seconds between looks at ends although no push came."""
 
 LOOKS_A_SECOND_MAX: Final = 10
 """Looks without a push that are made in a second. Each takes the planner a third of a millisecond, so beyond 50
@@ -33,7 +33,7 @@ partitions they are made less often than every ``LOOK_S``."""
 
 
 class EndWatch:
-    """Used by one thread; pushes come on the client's. ``names`` are those that the cursors are open under."""
+    """The ends of the partitions of ``cursors``. Used by one thread; pushes come on the client's."""
 
     def __init__(self, cursors: Cursors, clock: Clock, look_s: float = LOOK_S) -> None:
         self._looks: dict[str, CursorLook] = {}  # what was seen last of each partition
@@ -46,12 +46,12 @@ class EndWatch:
         self._came: SimpleQueue[tuple[str, CursorNews]] = SimpleQueue()
 
     def ends(self, names: Collection[str]) -> dict[str, Offset]:
-        """Behind the last message that is durable now."""
+        """The places behind the last message that is durable now."""
         self._look(names)
         return {name: behind_last(self._looks[name].last) for name in names}
 
     def ends_after(self, begin: Mapping[str, Offset], wait_s: float) -> dict[str, Offset]:
-        """As ``ends``, as soon as one of them differs from ``begin``, at the latest after ``wait_s``.
+        """``ends`` as soon as one of them differs from ``begin``, at the latest after ``wait_s``.
 
         Everything before ``begin`` should be acknowledged.
         """
@@ -70,7 +70,7 @@ class EndWatch:
             unsure = [name for name in came if name in begin and not self._has_looked(name, came[name])]
 
     def mark_delete(self, name: str) -> Position | None:
-        """How far the partition was acknowledged at the last look; None: the broker does not tell."""
+        """The mark-delete position of the partition at the last look; None: the broker does not tell."""
         return self._looks[name].mark_delete
 
     def stays_quiet(self, names: Collection[str], wait_s: float) -> bool:

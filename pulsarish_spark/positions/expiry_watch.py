@@ -27,17 +27,17 @@ from pulsarish_spark.viewing.expiry_policy import ExpiryPolicies, ExpiryPolicy
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 60.0
-"""How often it is looked, and how often one warning comes again: brokers look for what has expired about as often."""
+"""Seconds between looks, and between warnings of one partition: brokers expire messages about as often."""
 
 ANSWER_S: Final = 0.1
-"""How long a trigger waits for the admin REST: as a rule it answers at once, of few topics."""
+"""Seconds that a trigger waits for the admin REST, which answers at once of few topics."""
 
 SOON: Final = 0.5
 """A warning comes when less than this share of the time is left: early enough to do something, not at every delay."""
 
 
 class ExpiryWatch:
-    """Used by one thread."""
+    """The warnings of one query. Used by one thread."""
 
     def __init__(self, client: Client, address: Address, clock: BlockingClock) -> None:
         self._client = client

@@ -49,7 +49,7 @@ class PartitionChanges:
         self._unread: dict[str, Offset | None] = {}
 
     def places(self, start: SourceOffset) -> dict[TopicPartition, ResumePoint]:
-        """Where the partitions that exist now are read on; those that are new begin at their first message."""
+        """The places where partitions that exist now are read on; new ones begin at their first message."""
         self.check_gone(start.offsets)
         names = self._layout.names
         added = [key for key in names if key not in start.points]
@@ -64,7 +64,7 @@ class PartitionChanges:
         return {key: self._resuming.moved(place) for key, place in places.items()}
 
     def beginning(self, name: str) -> Offset:
-        """Where a partition is read from that came after the checkpoint: all of it, or what is not acknowledged."""
+        """The start of a partition that came after the checkpoint: its first message, or the first unacknowledged."""
         if not self._cursors.is_open(name):
             self._unread[name] = self._first_start.position(name)
             self._cursors.open(name, makes_partition=True)
@@ -106,9 +106,9 @@ class PartitionChanges:
         self._checked_beginnings.add(key)
 
     def _passed_over(self, key: TopicPartition, name: str, first: Offset) -> Position | None:
-        """Up to where the subscription of an added partition was acknowledged, though not by this query; None: it is
-        new, stands at its beginning, or behind holes there, or this query has read of the partition before it was gone
-        for a while."""
+        """The mark-delete position of an added partition's subscription, if this query has not put it there; None: it
+        is new, stands at its beginning, or behind holes there, or this query has read of the partition before it was
+        gone for a while."""
         if self._unread.get(name) is None or key in self._told_missing:
             return None
         mark_delete = self._cursors.handle(name).mark_delete()

@@ -44,13 +44,13 @@ from pulsarish_spark.viewing.broker_view import BrokerView, IndexNotice
 from pulsarish_spark.viewing.counting import NamedRange
 from pulsarish_spark.viewing.layout import FollowedLayout
 
-NEWS_WAIT_S: Final = 0.1
-"""How long ``latest`` waits for a first new message: Spark would ask again at once. No longer, for other sources of the
-same query wait meanwhile."""
+ARRIVAL_WAIT_S: Final = 0.1
+"""Seconds that ``latest`` waits for a first new message: Spark would ask again at once. No longer, for other sources of
+the same query wait meanwhile."""
 
 
 DELETION_S: Final = 10.0
-"""How long a topic may be neither there nor gone: Apache Pulsar deletes it step by step."""
+"""Seconds in which a topic may be neither there nor gone: Apache Pulsar deletes it step by step."""
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class PositionDriver:
         return self._initial
 
     def latest(self, start: SourceOffset, limit: int | None) -> SourceOffset:
-        """How far the next batch from ``start`` goes; ``start`` itself if there is nothing new."""
+        """The end of the next batch from ``start``; ``start`` itself if there is nothing new."""
         return self._beside_deletions(lambda: self._latest(start, limit))
 
     def _beside_deletions(self, attempt: Callable[[], T]) -> T:
@@ -160,7 +160,7 @@ class PositionDriver:
         return self._offset(points | added)
 
     def _look(self, start: SourceOffset) -> tuple[Mapping[TopicPartition, ResumePoint], Offsets]:
-        """Where partitions are read on, and their ends; all of logs that are known to be those that were read."""
+        """The places where partitions are read on, and their ends, in logs that are known to be the same."""
         while True:
             places = self._changes.places(start)
             self._start_acks(start)
@@ -179,9 +179,9 @@ class PositionDriver:
         if is_over:
             self._stream_end.tell()
         if is_over or self._delay.waits:
-            self._clock.sleep(NEWS_WAIT_S)
+            self._clock.sleep(ARRIVAL_WAIT_S)
             return True
-        if not self._end_watch.stays_quiet(self._layout.names.values(), NEWS_WAIT_S):
+        if not self._end_watch.stays_quiet(self._layout.names.values(), ARRIVAL_WAIT_S):
             return False
         self._look_at_holds(start, is_idle=True)
         return True
@@ -282,7 +282,7 @@ class PositionDriver:
         names = self._layout.names
         if not self._bounded and self._cursors.is_settled:
             expected = {place.name: self._resuming.expected_end(place.name, place.at) for place in places.values()}
-            ends = self._end_watch.ends_after(expected, NEWS_WAIT_S)
+            ends = self._end_watch.ends_after(expected, ARRIVAL_WAIT_S)
         else:
             ends = self._end_watch.ends(names.values())
         unknown = [key for key, name in names.items() if not self._resuming.knows(places[key], ends[name])]
@@ -302,8 +302,8 @@ class PositionDriver:
         return self._newest
 
     def _note_lag(self, stop: Offsets, ends: Offsets) -> None:
-        """How many entries the next batch leaves, where ``progress`` cannot see it: over the end of a ledger, without
-        indexes. Admission has asked for the length of these ledgers already."""
+        """Count the entries that the next batch leaves, where ``progress`` cannot see it: over the end of a ledger,
+        without indexes. Admission has asked for the length of these ledgers already."""
         left = {
             key: NamedRange(self._layout.names[key], at.position, ends[key].position)
             for key, at in stop.items()
@@ -329,7 +329,7 @@ class PositionDriver:
         }
 
     def _stop(self, places: Mapping[TopicPartition, ResumePoint], ends: Offsets, limit: int | None) -> Offsets:
-        """Where the batch stops: at ``ends``, before if that would be too much, where it begins if it is too little."""
+        """The stops of the batch: ``ends``, or before if that would be too much, or its start if it is too little."""
         if limit is None:  # Otherwise it is what the options say, and they may say more.
             return dict(ends)
         begin = {key: self._resuming.start(place) for key, place in places.items()}

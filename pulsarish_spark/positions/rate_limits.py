@@ -30,7 +30,7 @@ from pulsarish_spark.viewing.broker_view import BrokerView, WantedIndex
 from pulsarish_spark.viewing.counting import EntryCounts, EntryProfile, NamedRange, Unit
 
 HELD_BACK_LOOK_S: Final = 1.0
-"""How often the ends are looked at while a batch is held back: each look is a round trip for each partition."""
+"""Seconds between looks at the ends while a batch is held back: each is a round trip for each partition."""
 
 K = TypeVar("K")
 

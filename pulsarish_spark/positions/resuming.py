@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a stream reads on: gathers what the broker knows of that place, asks the rule, and tells of what is lost.
+"""The places where a stream reads on: facts of the broker about them are gathered and judged, and losses reported.
 
 Three moments: when the cursor of a partition is opened, at a start of the query or after the subscription was deleted
 under it; when the cursor has come back to a broker, which may have been restored from an older copy meanwhile; and when
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class ResumePoint(NamedTuple):
-    """Where one partition should be read on. ``name`` is what the broker calls it, ``seen`` its end as last seen.
+    """The place where one partition should be read on. ``name``: on the broker. ``seen``: its end as last seen.
 
     ``published_ms``: the publish time of the entry before ``at``, as it was read; None where that is not known.
     """
@@ -59,7 +59,7 @@ class Next(NamedTuple):
 
 
 class Resuming:
-    """Used by one thread, or by several of which each has partitions of its own."""
+    """The resume points of one query. Used by one thread, or by several of which each has partitions of its own."""
 
     def __init__(self, client: Client, view: BrokerView, cursors: Cursors, policy: LossPolicy) -> None:
         self._client = client
@@ -101,7 +101,7 @@ class Resuming:
         return self.moved(place)
 
     def moved(self, place: ResumePoint) -> ResumePoint:
-        """Where reading goes on that should go on at ``place``."""
+        """``place``, or the place in another log where reading goes on instead."""
         known = self._moved.get(place.name)
         if known is None or (known[0].at, known[0].published_ms) != (place.at, place.published_ms):
             return place
@@ -191,7 +191,7 @@ class Resuming:
         return found
 
     def start(self, place: ResumePoint) -> Offset:
-        """Where reading begins, as far as that is known: at the place, or at what was found to come next; of another
+        """The first offset to read, as far as it is known: the place, or the next message that was found; of another
         topic at its first message."""
         known = self._known.get(place.name)
         found = known[2] if known is not None and known[0] == place.at else Next(None)
@@ -227,9 +227,9 @@ class Resuming:
         return self._behind_holes(place, mark_delete)
 
     def _behind_holes(self, place: ResumePoint, mark_delete: Position) -> Offset:
-        """Where to go on if the broker has moved the subscription to ``mark_delete``, at or behind ``place``: behind
-        it where all between is holes. Noted, that is known also when the ledger is gone. Messages of open transactions
-        are to come, and are no hole, whoever has skipped them."""
+        """The place to go on if the broker has moved the subscription to ``mark_delete``, at or behind ``place``:
+        behind it where all between is holes. Noted, that is known also when the ledger is gone. Messages of open
+        transactions are to come, and are no hole, whoever has skipped them."""
         at = place.at.position
         bounds = self._client.bounds_at(place.name, at)
         comes_first = bounds.first is not None and offset_of(bounds.first).position <= mark_delete

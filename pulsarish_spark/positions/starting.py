@@ -80,7 +80,7 @@ class FirstStart:
         self._refused: list[ConfigError] = []
 
     def find(self, names: Mapping[TopicPartition, str]) -> dict[TopicPartition, Offset]:
-        """Where partitions begin. A subscription that is there is in use from now on; none is made."""
+        """The starts of partitions. A subscription that is there is in use from now on; none is made."""
         asked = [*names] if self._options.subscription else []
         positions = side_by_side(lambda key: self.position(names[key]), asked)
         unread = {key: at for key, at in zip(asked, positions, strict=True) if at is not None}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a stream ends: it has no rows at or behind the place that ``endingOffsets`` or ``endingTimestamp`` says.
+"""The end of a stream: no row at or behind the place that ``endingOffsets`` or ``endingTimestamp`` says.
 
 What an option names may not exist yet, so it is looked for in each partition as its end moves, and remembered when it
 is found. An id needs no look: positions have an order. A time costs a question to the broker whenever something new
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class StreamEnd:
-    """Used by one thread."""
+    """The ends of the partitions of one query. Used by one thread."""
 
     def __init__(self, view: BrokerView, options: ReadOptions) -> None:
         self._view = view

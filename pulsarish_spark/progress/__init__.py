@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far queries are behind, from their progress: Spark lets a Python source report no metrics of its own.
+"""The lag of queries, from their progress: Spark lets a Python source report no metrics of its own.
 
     progress.lag(query.lastProgress)                             # {TopicPartition(...): PartitionLag(...), ...}
     history = progress.LagHistory()                              # a table in a notebook, and history.plot()

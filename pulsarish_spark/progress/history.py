@@ -15,7 +15,7 @@ from broker_core.base.errors import UsageError
 from pulsarish_spark.progress.reports import Lag, PartitionLag, total
 
 POINTS_MAX: Final = 10_000
-"""How many micro-batches are remembered of a query: an hour of them at three a second."""
+"""Micro-batches that are remembered of a query: an hour of them at three a second."""
 
 _HEADS: Final = ("query", "topic", "partition", *PartitionLag._fields)
 

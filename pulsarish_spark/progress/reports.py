@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far one partition, and all of a query together, are behind, by a progress report of Spark.
+"""The lag of one partition, and of all of a query together, by a progress report of Spark.
 
 Where the broker tells message indexes, messages are counted, and entries within one ledger. Where it tells none,
 entries are: over the end of a ledger the source has counted them when it made the report. A query in queue mode has no
@@ -20,7 +20,7 @@ from pulsarish_spark.queue.queue_offset import QueueBacklog, by_partition
 
 
 class PartitionLag(NamedTuple):
-    """How far the end of a query's last batch is behind the newest message. 0: nothing is; None: not known.
+    """The distance from the end of a query's last batch to the newest message. 0: nothing; None: not known.
 
     ``bytes``: about how many bytes of stored entries these are; ``seconds``: how long ago the oldest message of them
     was published. ``expires_s``: in how many seconds the broker passes over that message unread; None also where it

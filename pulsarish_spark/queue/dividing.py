@@ -26,7 +26,7 @@ from pulsarish_spark.queue.queue_offset import PartitionBatch, QueueOffset
 
 TASK_MESSAGES_MIN: Final = 10_000
 TASK_ENTRIES_MIN: Final = 1_000
-"""Less than either is not worth a task of its own: a task costs about 10 ms."""
+"""A task with less than either is not worth its 10 ms."""
 
 HASHES: Final = 2**31
 """Key hashes are below this."""
@@ -36,7 +36,7 @@ Names = Mapping[TopicPartition, str]
 
 
 def tasks_wanted(messages: int, entries: int, cores: int) -> int:
-    """How many tasks so much is worth."""
+    """Tasks that pay for themselves."""
     return max(1, min(cores, math.ceil(max(messages / TASK_MESSAGES_MIN, entries / TASK_ENTRIES_MIN))))
 
 

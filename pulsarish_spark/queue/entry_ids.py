@@ -158,7 +158,7 @@ class EntryRun(NamedTuple):
         return self.end - self.first
 
     def apart(self) -> list[GivenEntry]:
-        """Its entries."""
+        """The entries of the run, one by one."""
         return [GivenEntry(self.ledger, entry, 1) for entry in range(self.first, self.end)]
 
     def cut(self, messages: int) -> tuple[EntryRun, EntryRun]:

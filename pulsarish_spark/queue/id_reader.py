@@ -54,7 +54,7 @@ OnMissing: TypeAlias = Callable[[Mapping[int, str]], None]
 """Hears of entries by ledger, as texts."""
 
 LOOKS: Final = 2
-"""How often an entry is looked for before it is lost."""
+"""Attempts to read an entry before it is lost."""
 
 
 SPARE: Final = 1.25
@@ -154,7 +154,7 @@ class IdReading:
     entry_messages: float
     keys: KeyRange | None = None
     dead_entries: DeadEntries | None = None
-    """Where entries go that cannot be decoded; None: they are losses."""
+    """The way of entries that cannot be decoded; None: they are losses."""
 
     @property
     def topic(self) -> str:

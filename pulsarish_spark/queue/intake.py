@@ -120,7 +120,7 @@ class Consumers:
         self._spread_permits()
 
     def _starts(self, names: Mapping[TopicPartition, str], known: QueueOffset) -> dict[TopicPartition, Word]:
-        """Where to make the subscription on partitions that are new to the query, if it has to be made."""
+        """The start of the subscription on partitions that are new to the query, if it has to be made."""
         if self._runs or not names:
             return dict.fromkeys(names, "earliest")
         self._is_new_query = known.n == 0
@@ -217,11 +217,11 @@ class Consumers:
 
     @property
     def consumers(self) -> int:
-        """How many there are."""
+        """Consumers of all partitions."""
         return len(self._consumers)
 
     def permit(self, messages: int) -> None:
-        """How many messages all of them may hold together."""
+        """Let all consumers hold so many messages together."""
         if messages != self._permitted:
             self._permitted = messages
             self._spread_permits()
@@ -306,14 +306,14 @@ class Consumers:
         return {}
 
     def ends(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """Behind the last message of each partition; nothing of what was deleted in this moment."""
+        """The place behind the last message of each partition; none of a partition that was deleted in this moment."""
         with contextlib.suppress(*_DELETED):
             ends = BrokerView(self._client).ends_of([self._names[key] for key in keys])
             return {key: ends[self._names[key]].position for key in keys}
         return {}
 
     def mark_deletes(self) -> dict[TopicPartition, Position]:
-        """How far each partition is acknowledged without a gap, where the broker tells."""
+        """The mark-delete position of each partition, where the broker tells."""
         found: dict[TopicPartition, Position] = {}
         for source, each in self._consumers.items():
             # A deletion in this moment is told by the next ``attach``.
@@ -323,7 +323,7 @@ class Consumers:
         return found
 
     def backlogs(self) -> dict[TopicPartition, int | None]:
-        """How many entries of each partition are not acknowledged; None: not known."""
+        """Unacknowledged entries of each partition; None: not known."""
         asked = {source.key: each.start_backlog() for source, each in self._consumers.items() if source.number == 0}
         return {key: told.result() for key, told in asked.items()}
 

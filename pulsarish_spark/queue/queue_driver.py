@@ -45,12 +45,12 @@ from pulsarish_spark.tasks.task import ReadTask, reading_tasks
 logger = logging.getLogger(__name__)
 
 GIVEN_WAIT_S: Final = 0.1
-"""How long ``latest`` waits for a first entry: Spark would ask again at once. No longer, for other sources of the same
-query wait meanwhile."""
+"""Seconds that ``latest`` waits for a first entry: Spark would ask again at once. No longer, for other sources of the
+same query wait meanwhile."""
 
 FILL_EVERY_S: Final = 0.05
 FILL_S_MAX: Final = 0.5
-"""How long the first batch of a process waits for more of what is under way, as long as some comes at each look."""
+"""Seconds that the first batch of a process waits for entries under way, as long as some come at each look."""
 
 CONSUMER_MESSAGES: Final = 20_000
 """Messages of a batch for each consumer where no limit is given: this batch and the next one are less than the 50,000
@@ -61,15 +61,15 @@ BATCH_MESSAGES_MAX: Final = ENTRIES_MAX
 bits."""
 
 HOLDS_EVERY_S: Final = 5.0
-"""How often holds are moved while others process everything: it costs two questions for each partition."""
+"""Seconds between moves of holds while others process everything: two questions for each partition."""
 
 UNFINISHED_S: Final = 60.0
-"""How long chunks are kept whose message does not become whole. The rest may not come before they are given back: where
+"""Seconds that chunks of an unfinished message are kept. The rest may not come before they are given back: where
 the key goes to another consumer meanwhile, the broker gives it nothing of the key as long as somebody has some of it.
 Pulsar's clients wait as long, and then acknowledge."""
 
 BACKLOG_EVERY_S: Final = 5.0
-"""How old a reported backlog may be while no batch is made: it costs a question for each partition."""
+"""Age of a reported backlog at most while no batch is made: a question for each partition."""
 
 _LONGEST_MS: Final = 9_999_999_999_999
 """A publish time of thirteen digits, as there will be until the year 2286."""
@@ -246,7 +246,7 @@ class QueueDriver:
             self._intake.release(dropped.messages(), received.sessions)
 
     def _holders(self, batch: QueueOffset) -> Mapping[Source, Mapping[int, Entries]]:
-        """Which consumer acknowledges which entries. A broker accepts that from any consumer, at least cost from the
+        """The entries that each consumer acknowledges. A broker accepts that from any consumer, at least cost from the
         one that was given them."""
         valid = self._identity.valid(batch)
         if self._choice is not None and self._made == valid:

@@ -95,7 +95,7 @@ class QueueOffset:
 
     @property
     def text_bytes(self) -> int:
-        """How long its text is."""
+        """Length of the offset's text."""
         return len(json.dumps(self.to_json()))
 
     def to_json(self) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class ReceivedBacklog:
 
     @property
     def messages(self) -> int:
-        """How many there are."""
+        """Messages of all lines."""
         return sum(unit[-1].messages for line in self._lines.values() for unit in line)
 
     def add(self, source: Source, given: Given) -> bool:

@@ -67,7 +67,7 @@ class EntryDecoder:
 
     @property
     def unfinished_from(self) -> Position | None:
-        """Where the earliest message begins whose last chunk did not come; None if there is none."""
+        """The first entry of the earliest message whose last chunk did not come; None if there is none."""
         return self._chunks.unfinished_from
 
     def decode(self, entries: Sequence[EntryRef]) -> Iterator[pa.RecordBatch]:

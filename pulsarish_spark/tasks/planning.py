@@ -51,14 +51,14 @@ class EntryRange:
 
     @property
     def messages(self) -> int:
-        """How many messages lie in the range; -1 where the indexes are not known."""
+        """Messages of the range by index; -1 where the indexes are not known."""
         if self.end is None or self.end.message_index < 0 or self.start.message_index < 0:
             return -1
         return max(self.end.message_index - self.start.message_index, 0)
 
     @property
     def size(self) -> int:
-        """How many messages lie in the range, known or estimated; -1 where it is not known."""
+        """Messages of the range, known or estimated; -1 where neither is."""
         return self.messages if self.messages >= 0 else self.about
 
     def cut(self, at: Sequence[Offset]) -> list[EntryRange]:
@@ -123,7 +123,7 @@ class TaskOptions:
         return [[*pieces[task::tasks]] for task in range(tasks)]  # In turns: plain topics are all partition 0.
 
     def _worth(self, pieces: Sequence[EntryRange]) -> int:
-        """How many tasks pay for themselves."""
+        """Tasks that pay for themselves."""
         messages = sum(piece.size for piece in pieces)
         opening = math.ceil((messages + RANGE_MESSAGES * len(pieces)) / PIECE_MESSAGES_MIN)
         return max(math.ceil(messages / PIECE_MESSAGES_MIN), min(opening, self.cores))

@@ -88,7 +88,7 @@ def read_range(
 
 
 def _end_now(client: Client, wanted: EntryRange) -> Offset:
-    """Where a range ends that was left open."""
+    """The end of a range that was left open."""
     view = BrokerView(client)
     end = view.latest(wanted.name, had_messages=wanted.start.position.ledger >= 0)
     if wanted.until_ms is None or end.key <= wanted.start.key:
@@ -98,13 +98,13 @@ def _end_now(client: Client, wanted: EntryRange) -> Offset:
 
 
 def _messages_of(wanted: EntryRange) -> int:
-    """How many messages the entries of ``wanted`` hold, 0 where that is not known. A broker that is not told sends some
+    """Messages in the entries of ``wanted``, 0 where that is not known. A broker that is not told sends some
     MiB beyond the end before it learns that they are not wanted: a tenth of a micro-batch of half a GiB."""
     return wanted.messages + wanted.start.batch if wanted.messages > 0 else 0
 
 
 def _inside(rows: pa.RecordBatch, start: Offset, end: Offset) -> pa.RecordBatch:
-    """Without the members of the first and the last entry that lie outside the range."""
+    """Rows without the members of the first and the last entry that lie outside the range."""
     if start.batch:
         rows = rows.filter(
             pc.invert(pc.and_(_in_entry(rows, start.position), pc.less(rows["batch_index"], start.batch)))

@@ -46,7 +46,7 @@ class RangeReading:
     range: EntryRange
     kept: KeptRows = ALL_ROWS
     chunk_hold: ChunkHold | None = None
-    """How to keep the first chunks of a message whose last one lies behind the range; None: nothing deletes them."""
+    """Keeps the first chunks of a message whose last one lies behind the range; None: nothing deletes them."""
 
     @property
     def topic(self) -> str:

@@ -80,7 +80,7 @@ class BrokerView:
 
     def __init__(self, client: Client) -> None:
         self.counts = EntryCounts(client)
-        """How many messages lie where, for those ranges that have no indexes."""
+        """Counts of messages in ranges that have no indexes."""
         self._client = client
         self._shown: dict[tuple[str, Position], _Shown] = {}
         self._remembering = threading.Lock()
@@ -117,11 +117,11 @@ class BrokerView:
         return shown
 
     def latest(self, name: str, *, had_messages: bool = False) -> Offset:
-        """Behind the last message that is durable now. ``had_messages``: TopicNotFoundError if it is not there."""
+        """The place behind the last durable message. ``had_messages``: TopicNotFoundError if it is not there."""
         return self._ends(self.latest_of([name], had_messages=[name] if had_messages else ()))[name]
 
     def ends_of(self, names: Collection[str]) -> dict[str, Offset]:
-        """As ``latest`` for several partitions, which are asked for all at once."""
+        """``latest`` of several partitions, which are asked for all at once."""
         return self._ends(self.latest_of(names))
 
     def _ends(self, ends: dict[str, Offset]) -> dict[str, Offset]:
@@ -177,7 +177,7 @@ class BrokerView:
         return None if found is None else found.at
 
     def behind_entry(self, name: str, position: Position) -> Offset | None:
-        """Behind the first entry at or behind ``position``; None if there is none."""
+        """The place behind the first entry at or behind ``position``; None if there is none."""
         found = self._first_at(name, position)
         return None if found is None else found.behind
 

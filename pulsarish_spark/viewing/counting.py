@@ -78,7 +78,7 @@ class EntryProfile:
 
     @property
     def largest(self) -> float:
-        """How many messages an entry has at most, on average of its stretch."""
+        """Messages of an entry at most, on average of its stretch."""
         return max((each.per_entry for each in self.stretches), default=1.0)
 
     def __add__(self, other: EntryProfile) -> EntryProfile:
@@ -177,12 +177,12 @@ class EntryCounts:
         return self._entries(range_)[0]
 
     def known_entries(self, range_: NamedRange) -> int | None:
-        """How many entries a range has; None: not known, as its end is not there any more."""
+        """Entries of a range; None: not known, as its end is not there any more."""
         found, at = self._entries(range_)
         return found.entries if at <= range_.end else None
 
     def _entries(self, range_: NamedRange) -> tuple[EntryProfile, Position]:
-        """And how far they were followed: to the ledger of the end, or beyond, where that is gone."""
+        """Entries, and the place up to which they were followed: in the ledger of the end, or beyond if it is gone."""
         found: list[Stretch] = []
         at = range_.start
         while at.ledger < range_.end.ledger:
@@ -207,7 +207,7 @@ class EntryCounts:
     # -- messages and bytes
 
     def per_entry(self, ranges: Sequence[NamedRange], unit: Unit = "messages") -> list[float]:
-        """How much an entry of each range is likely to have: as those that were counted last, or a sample."""
+        """Likely size of an entry of each range: that of the entries that were counted last, or of a sample."""
         new = [range_ for range_ in ranges if (range_.name, unit) not in self._per_entry]
         spans = [Span(*range_, _MESSAGES_MAX, SAMPLE_ENTRIES, SAMPLE_BYTES_MAX) for range_ in new]
         for range_, counted in zip(new, self._client.count_entries(spans), strict=True):
@@ -243,7 +243,7 @@ class EntryCounts:
         return fitting.sampled([sum(seen) / len(seen)])
 
     def profiles(self, ranges: Sequence[NamedRange], *, exact: bool) -> list[EntryProfile]:
-        """Where the messages of whole ranges lie. ``exact``: by counting as far as the budget goes, else by samples."""
+        """The profiles of whole ranges. ``exact``: by counting as far as the budget goes, else by samples."""
         unknown = [range_ for range_ in ranges if range_ not in self._known]
         counted = (
             self.count([(range_, _MESSAGES_MAX) for range_ in unknown]) if exact else [EntryProfile(())] * len(unknown)
@@ -297,7 +297,7 @@ def _average(counted: Counted, unit: Unit) -> float:
 
 
 def part_bounds(entries: int, parts: int) -> list[int]:
-    """Where parts of nearly equal length begin and end."""
+    """Bounds of parts of nearly equal length."""
     return [entries * part // parts for part in range(parts + 1)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a broker waits for a subscription: the age at which it passes over messages that are not acknowledged.
+"""Expiry of unread messages: the age at which a broker passes over messages that are not acknowledged.
 
 Two policies do that: the time to live of messages, and a backlog quota in time that evicts. Both are asked of the admin
 REST, as they are in force for the topic. Retention deletes only what every subscription has acknowledged. A quota in
@@ -24,7 +24,7 @@ from pulsarish_spark.connecting.side_by_side import side_by_side
 logger = logging.getLogger(__name__)
 
 POLICY_S: Final = 60.0
-"""How long an answer is believed: brokers look for what has expired about as often."""
+"""Seconds for which an answer is believed: brokers expire messages about as often."""
 
 CONNECTIONS_MAX: Final = 4
 """Connections to the admin REST, each with one question at a time: a broker has few places for such clients."""
@@ -39,8 +39,8 @@ class ExpiryPolicy(NamedTuple):
     why: str = ""
 
     def left_s(self, entry: EntryRef, now_ms: int) -> float | None:
-        """How long ``entry`` is still kept, by the clock of this machine and the time from which its broker counts; 0:
-        it may go any moment."""
+        """Seconds for which ``entry`` is still kept, by this machine's clock and the time from which its broker counts;
+        0: it may go any moment."""
         if self.limit_s is None:
             return None
         age_s = (now_ms - stored_ms(entry)) / 1000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which partitions of a selection there are at one moment, and what the broker calls them.
+"""The partitions of a selection at one moment, and their names on the broker.
 
 Everything is asked at once: a pattern may match thousands of topics. A pattern leaves out topics that are named like a
 partition of a topic that has none: Apache Pulsar deletes a partitioned topic step by step, and for that moment its
