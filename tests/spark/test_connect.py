@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.spark.brokers import Broker
+from tests.spark.programs import run_program
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -19,17 +18,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 def test_a_client_of_connect_reads_writes_and_gives_rows_up(broker: Broker, tmp_path: Path) -> None:
     """Batch and stream, source and sink, a listener, and ``foreachBatch`` with both kinds of copies."""
     job = Path(__file__).with_name("connect_job.py")
-    # So Spark's own tests have a server on a port that is free.
-    environment = os.environ | {"SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(job.parents[2])}
-    run = subprocess.run(
-        [sys.executable, str(job), broker.service_url, str(tmp_path)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-    )
-    assert run.returncode == 0, run.stdout[-5000:]
+    paths = {"PYTHONPATH": str(job.parents[2])}
+    run_program(sys.executable, str(job), broker.service_url, str(tmp_path), folder=tmp_path, **paths)
     assert json.loads((tmp_path / "found.json").read_text(encoding="utf-8")) == {
         "in": ["0", "1", "2", "3"],
         "out": ["0", "1", "2", "3"],
