@@ -26,10 +26,9 @@ from pulsarish_spark.options import ReadOptions, Side, option_texts, read_option
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.batch_plan import whole_ranges
+from pulsarish_spark.positions.bounds import FirstStart, StreamEnd
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.resuming import ResumePoint
-from pulsarish_spark.positions.starting import FirstStart
-from pulsarish_spark.positions.stream_end import StreamEnd
 from pulsarish_spark.rows.kept_rows import ALL_ROWS
 from pulsarish_spark.viewing.broker_view import HOW_TO_GET_INDEXES, BrokerView
 from pulsarish_spark.viewing.counting import NamedRange

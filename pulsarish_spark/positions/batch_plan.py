@@ -19,7 +19,7 @@ from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.positions.starting import ending_ms, resolve_end, resolve_start
+from pulsarish_spark.positions.bounds import ending_ms, resolve_end, resolve_start
 from pulsarish_spark.tasks.planning import EntryRange, plan_tasks
 from pulsarish_spark.tasks.task import ReadTask, make_tasks, task_options
 from pulsarish_spark.viewing.broker_view import BrokerView

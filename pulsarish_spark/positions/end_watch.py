@@ -67,7 +67,9 @@ class EndWatch:
             came = self._take_news(begin, max(deadline - self._clock.monotonic(), 0.0))
             if not came:
                 return ends
-            unsure = [name for name in came if name in begin and not self._has_looked(name, came[name])]
+            shown = {name: news.look for name, news in came.items() if name in begin and news.look is not None}
+            self._looks |= shown
+            unsure = [name for name in came if name in begin and name not in shown]
 
     def mark_delete(self, name: str) -> Position | None:
         """The mark-delete position of the partition at the last look; None: the broker does not tell."""
@@ -86,12 +88,6 @@ class EndWatch:
 
     def _look(self, names: Collection[str]) -> None:
         self._looks |= self._cursors.look(names)
-
-    def _has_looked(self, name: str, news: CursorNews) -> bool:
-        """Keep what the push has shown already."""
-        if news.look is not None:
-            self._looks[name] = news.look
-        return news.look is not None
 
     def _unsure(self, begin: Mapping[str, Offset]) -> list[str]:
         """The partitions of which something may be new."""

@@ -17,9 +17,9 @@ from pulsarish_spark.losses.lost import Loss, left_partition, lost_added, lost_b
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.positions.bounds import FirstStart
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.resuming import ResumePoint, Resuming
-from pulsarish_spark.positions.starting import FirstStart
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.layout import FollowedLayout
 

@@ -29,6 +29,7 @@ from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.positions.bounds import FirstStart, StreamEnd
 from pulsarish_spark.positions.chunk_holds import ChunkHolds, chunk_holds
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.end_watch import EndWatch
@@ -36,8 +37,6 @@ from pulsarish_spark.positions.expiry_watch import ExpiryWatch
 from pulsarish_spark.positions.partition_changes import PartitionChanges
 from pulsarish_spark.positions.rate_limits import Admission, TriggerDelay
 from pulsarish_spark.positions.resuming import ResumePoint, Resuming
-from pulsarish_spark.positions.starting import FirstStart
-from pulsarish_spark.positions.stream_end import StreamEnd
 from pulsarish_spark.tasks.planning import EntryRange, TaskOptions, plan_tasks
 from pulsarish_spark.tasks.task import ReadTask, make_tasks
 from pulsarish_spark.viewing.broker_view import BrokerView, IndexNotice

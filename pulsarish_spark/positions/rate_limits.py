@@ -181,12 +181,12 @@ def _counted(
 # -- shares
 
 
-def share_out(backlogs: Mapping[K, int], limit: int | None, weights: Mapping[K, int] | None = None) -> dict[K, int]:
-    """The part of each partition that a batch of ``limit`` takes; ``None``: all. Empty partitions get 0.
+def share_out(backlogs: Mapping[K, int], limit: int, weights: Mapping[K, int] | None = None) -> dict[K, int]:
+    """The part of each partition that a batch of ``limit`` takes. Empty partitions get 0.
 
     ``weights``: of partitions that have another one than 1.
     """
-    if limit is None or sum(backlogs.values()) <= limit:
+    if sum(backlogs.values()) <= limit:
         return dict(backlogs)
     weighted = weighted_backlogs(backlogs, weights or {})
     shares: dict[K, int] = {}

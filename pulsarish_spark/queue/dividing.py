@@ -78,7 +78,11 @@ def divide_by_key(
     for key, given in sorted(fresh.items()):
         if key not in names:
             continue
-        for task, mine in _by_task(given, bounds).items():
+        hashes = np.array([each.key_hash for each in given], np.int64)
+        found: dict[int, list[GivenEntry]] = {}
+        for owner, entry in zip(np.searchsorted(bounds, hashes, side="right").tolist(), given, strict=True):
+            found.setdefault(owner, []).append(entry)
+        for task, mine in found.items():
             planned[task].append(IdReading(key, names[key], PartitionBatch.of(mine), mean))
     return [readings for readings in planned if readings]
 
@@ -92,14 +96,6 @@ def _bounds(given: Sequence[GivenEntry], tasks: int) -> Entries:
     wanted = sums[-1] * np.arange(1, tasks) // tasks
     bounds: Entries = hashes[order][np.minimum(np.searchsorted(sums, wanted, side="right"), len(order) - 1)]
     return bounds
-
-
-def _by_task(given: Sequence[GivenEntry], bounds: Entries) -> dict[int, list[GivenEntry]]:
-    owners = np.searchsorted(bounds, np.array([each.key_hash for each in given], np.int64), side="right").tolist()
-    found: dict[int, list[GivenEntry]] = {}
-    for owner, entry in zip(owners, given, strict=True):
-        found.setdefault(owner, []).append(entry)
-    return found
 
 
 def _only(part: PartitionBatch, entries: Mapping[int, Entries]) -> PartitionBatch:

@@ -9,7 +9,7 @@ partition have come to a broker. Invariant: a batch that is void for a partition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_queue_identity
@@ -49,18 +49,15 @@ class LogIdentity:
         }
         if due:
             found = self._log.published({key: part.last for key, part in due.items()})
-            self._check_absent([key for key, published_ms in found.items() if published_ms is None])
+            absent = [key for key, published_ms in found.items() if published_ms is None]
+            # An entry that was acknowledged may be deleted; one that the log does not reach was of another log.
+            for key, end in (self._log.ends(absent) if absent else {}).items():
+                if end <= self._newest[key][1].last:
+                    self._tell(key, None)
             for key, published_ms in found.items():
                 if published_ms is not None and published_ms != due[key].published_ms:
                     self._tell(key, published_ms)
         self._checked |= {key: sessions[key] for key in self._newest if key in sessions}
-
-    def _check_absent(self, keys: Collection[TopicPartition]) -> None:
-        """An entry that was acknowledged may be deleted; one that the log does not reach was of another log."""
-        ends = self._log.ends(keys) if keys else {}
-        for key, end in ends.items():
-            if end <= self._newest[key][1].last:
-                self._tell(key, None)
 
     def _tell(self, key: TopicPartition, found_ms: int | None) -> None:
         number, part = self._newest[key]

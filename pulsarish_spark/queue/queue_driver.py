@@ -287,16 +287,12 @@ class QueueDriver:
             self._intake.received.put_back(choice.units[half:])
             choice = Choice(choice.units[:half], choice.sessions, choice.repeats)
             made = _offset_of(start.n + 1, choice)
-        made = self._with_times(made)
+        published = self._intake.published({key: part.last for key, part in made.partitions.items()})
+        parts = {key: replace(part, published_ms=published.get(key)) for key, part in made.partitions.items()}
+        made = replace(made, partitions=parts)
         self._made, self._choice = made, choice
         self._identity.note(made)
         return made
-
-    def _with_times(self, made: QueueOffset) -> QueueOffset:
-        """``made`` with the publish time of its last entry in each partition."""
-        published = self._intake.published({key: part.last for key, part in made.partitions.items()})
-        parts = {key: replace(part, published_ms=published.get(key)) for key, part in made.partitions.items()}
-        return replace(made, partitions=parts)
 
 
 class HoldCursors:

@@ -44,13 +44,26 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Units in the order in which they were chosen, and the sessions in which their consumers were given them.
-
-    ``repeats``: what another consumer was given too, the one after the other.
-    """
+class Taken:
+    """Units that were taken off the lines."""
 
     units: Sequence[tuple[Source, Unit]]
+
+    def ids(self) -> dict[Source, dict[int, Entries]]:
+        """The ids of all entries, by consumer and ledger."""
+        found: dict[Source, list[EntryOrRun]] = {}
+        for source, unit in self.units:
+            found.setdefault(source, []).extend(unit)
+        return {source: ids_of(entries) for source, entries in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Taken):
+    """Units in the order in which they were chosen, and the sessions in which their consumers were given them.
+
+    ``repeats``: units that another consumer was given too, the one after the other.
+    """
+
     sessions: Mapping[Source, int]
     repeats: Sequence[tuple[Source, Unit]] = field(default_factory=list)
 
@@ -65,18 +78,14 @@ class Choice:
             found.setdefault(source.key, []).extend(unit)
         return found
 
-    def ids(self) -> dict[Source, dict[int, Entries]]:
-        """The ids of all entries, by consumer and ledger."""
-        return _ids_of_sources(self.units)
-
     def taken(self) -> dict[Source, int]:
         """Messages by consumer."""
         return dict(_messages_of([*self.units, *self.repeats]))
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
-    """Units, or single chunks, that were taken off the lines without a batch."""
+class Dropped(Taken):
+    """Single units, or chunks, that were taken off the lines without a batch."""
 
     units: Sequence[tuple[Source, tuple[GivenEntry, ...]]]
 
@@ -85,10 +94,6 @@ class Dropped:
         # Chunks before the last one take no permits.
         counted = [(source, unit) for source, unit in self.units if unit[-1].chunk is None or unit[-1].messages > 0]
         return dict(_messages_of(counted))
-
-    def ids(self) -> dict[Source, dict[int, Entries]]:
-        """The ids of all entries, by consumer and ledger."""
-        return _ids_of_sources(self.units)
 
     def positions(self) -> dict[Source, list[Position]]:
         """The position of each entry, by consumer."""
@@ -307,13 +312,6 @@ def _has_repeats(taken: Iterable[tuple[Source, Unit]]) -> bool:
         span = (last.first, last.end) if isinstance(last, EntryRun) else (last.entry, last.entry + 1)
         spans.setdefault((source.key, last.ledger), []).append(span)
     return any(later[0] < earlier[1] for found in spans.values() for earlier, later in pairwise(sorted(found)))
-
-
-def _ids_of_sources(units: Iterable[tuple[Source, Unit]]) -> dict[Source, dict[int, Entries]]:
-    found: dict[Source, list[EntryOrRun]] = {}
-    for source, unit in units:
-        found.setdefault(source, []).extend(unit)
-    return {source: ids_of(some) for source, some in found.items()}
 
 
 def _messages_of(units: Sequence[tuple[Source, Unit]]) -> Counter[Source]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the options to the offset where one partition starts or ends: defaults, and times without a message.
+"""The bounds of a read: from options to the offset where one partition starts or ends.
 
 Partitions that the options do not name have the default of the query's kind. A query without a checkpoint, on a
 subscription that the user names and that is there, begins where the subscription stands. A start that the user asks for
@@ -9,18 +9,22 @@ application, and the user must say so in words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 
 from broker_core.base.errors import ConfigError, PartitionUnmadeError, SubscriptionNotFoundError
 from broker_core.base.moments import Moment, time_text
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
-from pulsarish_spark.places.offsets import Offset
-from pulsarish_spark.places.start_spec import AtSubscription, LogPoint, Said, Word
+from pulsarish_spark.places.offsets import Offset, Offsets
+from pulsarish_spark.places.start_spec import AtIndex, AtSubscription, LogPoint, Said, Word
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.cursors import Cursors
-from pulsarish_spark.viewing.broker_view import BrokerView
+from pulsarish_spark.positions.resuming import ResumePoint
+from pulsarish_spark.viewing.broker_view import HOW_TO_GET_INDEXES, BrokerView
+
+logger = logging.getLogger(__name__)
 
 
 def resolve_start(
@@ -84,7 +88,9 @@ class FirstStart:
         asked = [*names] if self._options.subscription else []
         positions = side_by_side(lambda key: self.position(names[key]), asked)
         unread = {key: at for key, at in zip(asked, positions, strict=True) if at is not None}
-        resumed = {key: at for key, at in unread.items() if self._resumes(key)}
+        said = {key: self._options.starting.said_of(key) for key in unread}
+        # Without a word of the user a partition goes on where its subscription stands.
+        resumed = {key: at for key, at in unread.items() if (each := said[key]) is None or each.point in self._own}
         others = {key: name for key, name in names.items() if key not in resumed}
         default = self._options.initial_position or "latest"
         found = resumed | self._at_edges(others, default)
@@ -104,11 +110,6 @@ class FirstStart:
         ends = self._view.ends_of([names[key] for key, point in points.items() if point == "latest"])
         starts = {name: both.first for name, both in edges.items()} | ends
         return {key: starts[name] for key, name in names.items() if name in starts}
-
-    def _resumes(self, key: TopicPartition) -> bool:
-        """Whether a partition goes on where its subscription stands, if there is one."""
-        said = self._options.starting.said_of(key)
-        return said is None or said.point in self._own
 
     def check(self) -> None:
         """ConfigError if a start was not found, or would skip messages that are not acknowledged."""
@@ -146,3 +147,84 @@ class FirstStart:
                 '.option("skipUnread", "true")',
             )
         )
+
+
+class StreamEnd:
+    """The end of a stream: no row at or behind the place that ``endingOffsets`` or ``endingTimestamp`` says.
+
+    The place may not exist yet, so it is looked for in each partition as its end moves, and remembered when it is
+    found. An id needs no look: positions have an order. A time costs a question to the broker whenever something new
+    has come, for any message may be as young. A partition that no option names has no end. Used by one thread.
+    """
+
+    def __init__(self, view: BrokerView, options: ReadOptions) -> None:
+        self._view = view
+        self._options = options
+        self._found: dict[TopicPartition, Offset] = {}
+        self._looked: dict[TopicPartition, Offset] = {}
+        self._told = False
+
+    def cut(self, places: Mapping[TopicPartition, ResumePoint], ends: Offsets) -> Offsets:
+        """``ends`` of partitions that are read on at ``places``, as far as the stream goes."""
+        if not self._options.ending.specs:
+            return ends
+        return {key: self._cut(places[key], end) for key, end in ends.items()}
+
+    def is_reached(self, keys: Iterable[TopicPartition], at: Offsets) -> bool:
+        """Whether the stream has nothing behind ``at``, whatever comes."""
+        if not self._found:
+            return False
+        return all(key in self._found and key in at and at[key].key >= self._found[key].key for key in keys)
+
+    def check_order(self, places: Mapping[TopicPartition, ResumePoint]) -> None:
+        """ConfigError if a query begins behind its end."""
+        for key, place in places.items():
+            end = self._found.get(key)
+            if end is not None and end.key < place.at.key:
+                raise ConfigError(
+                    f"{key} would be read from {place.at.text(key.partition)} back to {end.text(key.partition)}",
+                    hint="swap the starting and the ending option; without a starting one a stream begins at latest",
+                )
+
+    def tell(self) -> None:
+        """Say once that the stream has no more rows."""
+        if not self._told:
+            logger.info("the stream has reached its end partitions=%d effect=%s", len(self._found), "no more rows")
+            self._told = True
+
+    def _cut(self, place: ResumePoint, end: Offset) -> Offset:
+        found = self._found.get(place.key)
+        if found is None and self._looked.get(place.key) != end:
+            found = self._find(place, end)
+            self._looked[place.key] = end
+            if found is not None:
+                self._found[place.key] = found
+        if found is None or found.key >= end.key:
+            return end
+        # The same place keeps its text, whether or not its index is known by now.
+        return found if found.key > place.at.key else place.at
+
+    def _find(self, place: ResumePoint, end: Offset) -> Offset | None:
+        """The end of one partition; None if it is not there yet."""
+        said = self._options.ending.said_of(place.key)
+        if said is None:
+            return None
+        if isinstance(said.point, Moment):
+            return self._view.at_time(place.name, said.point.published_at(self._options.now_ms))
+        if isinstance(said.point, AtIndex):
+            return self._at_index(place, said.point.message_index, end)
+        assert isinstance(said.point, Offset), said.point  # Options refuse all else.
+        return said.point if end.message_index < 0 else self._view.with_index(place.name, said.point)
+
+    def _at_index(self, place: ResumePoint, index: int, end: Offset) -> Offset | None:
+        first = self._view.offset_at(place.name, place.at.position)
+        if first is None or first.key >= end.key:
+            return None  # Nothing is there that could have an index.
+        if min(first.message_index, end.message_index) < 0:
+            raise ConfigError(
+                f"the ending offset of {place.key} is message index {index}, but the broker does not tell indexes",
+                hint=f"give an id ledger:entry or a time; {HOW_TO_GET_INDEXES}",
+            )
+        if index <= first.message_index + place.at.batch:
+            return place.at
+        return self._view.inside(place.name, index, first, end) if index < end.message_index else None
