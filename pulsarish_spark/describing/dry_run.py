@@ -116,7 +116,7 @@ def _queue(client: Client, options: ReadOptions, layout: Layout) -> _Read:
 
 def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
     for bound in (options.starting, options.ending):
-        bound.check_named(layout.partitions, lambda topics: topics & {*layout.missing})
+        bound.check_named(layout.names, lambda topics: topics & {*layout.missing})
     view = BrokerView(client)
     # With a name of its own no subscription is there, so none is looked for.
     cursors = Cursors(client, options.subscription, SystemClock())

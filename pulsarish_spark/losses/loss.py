@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, PulsarishError
@@ -52,13 +52,6 @@ _TOLD_AT: Final = "toldAt"
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
-
-
-class RunningBatch(NamedTuple):
-    """``query_id`` is that of the checkpoint, the same over restarts; ``number`` counts from 0."""
-
-    query_id: str
-    number: int
 
 
 class DataLossError(PulsarishError):
@@ -149,7 +142,7 @@ class LossPolicy:
 
 def document_of(loss: Loss, subscription: str, now_ms: int) -> dict[str, Any]:
     """The document of ``loss``; JSON types alone."""
-    batch = running_batch()
+    query_id, batch_id = running_batch()
     first, following = _place(loss.first), _place(loss.next)
     key = _partition(loss)
     return {
@@ -165,8 +158,8 @@ def document_of(loss: Loss, subscription: str, now_ms: int) -> dict[str, Any]:
         "messages": loss.messages if loss.messages >= 0 else None,
         "entriesMin": loss.entries_min or None,
         "subscription": subscription or None,
-        "queryId": batch.query_id if batch is not None else None,
-        "batchId": batch.number if batch is not None else None,
+        "queryId": query_id,
+        "batchId": batch_id,
         _TOLD_AT: time_text(now_ms),
     }
 
@@ -209,21 +202,19 @@ def _digest(document: Mapping[str, Any]) -> str:
 def _says_same(path: Path, document: Mapping[str, Any]) -> bool:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return False
-    except ValueError:  # Somebody has written into it.
+    except (FileNotFoundError, ValueError):  # A ValueError: somebody has written into the file.
         return False
     return isinstance(found, dict) and found | {_TOLD_AT: document[_TOLD_AT]} == document
 
 
-def running_batch() -> RunningBatch | None:
-    """The batch that this process runs; None outside of a task of a stream, and without ``pyspark``."""
-    if sys.modules.get("pyspark") is None:
-        return None
-    from pyspark import TaskContext
+def running_batch() -> tuple[str | None, int | None]:
+    """The query of the checkpoint, and the number of the batch, that this process works for; None outside of a task of
+    a stream. Spark tells that to tasks, and to nothing else of a source."""
+    if sys.modules.get("pyspark") is not None:
+        from pyspark import TaskContext
 
-    context = TaskContext.get()
-    if context is None:
-        return None
-    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-    return RunningBatch(query, int(batch)) if query and batch else None
+        context = TaskContext.get()
+        query, batch = (context and context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID))
+        if query and batch:
+            return query, int(batch)
+    return None, None

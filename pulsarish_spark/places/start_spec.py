@@ -84,7 +84,7 @@ class OffsetSpec:
         """The point of one partition; None: the option has none for it."""
         return self.partitions.get(key) or self.topics.get(key.topic) or self.everywhere
 
-    def check_named(self, option: str, partitions: list[TopicPartition], missing: Collection[str] = ()) -> None:
+    def check_named(self, option: str, partitions: Collection[TopicPartition], missing: Collection[str] = ()) -> None:
         """ConfigError if a topic or partition is named that the query does not read.
 
         ``missing``: topics that it will read, and that do not exist yet; they have no ids.
@@ -137,7 +137,7 @@ class Bound:
         return (option for option, spec in self.specs if point in spec.points)
 
     def check_named(
-        self, partitions: list[TopicPartition], awaited: Callable[[set[str]], Collection[str]] = lambda _: ()
+        self, partitions: Collection[TopicPartition], awaited: Callable[[set[str]], Collection[str]] = lambda _: ()
     ) -> None:
         """As ``OffsetSpec.check_named``; ``awaited``: which topics of a set will be read, and do not exist yet."""
         for option, spec in self.specs:

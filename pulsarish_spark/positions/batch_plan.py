@@ -13,13 +13,12 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker_core.base.errors import ConfigError
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.positions.bounds import ending_ms, resolve_end, resolve_start
+from pulsarish_spark.positions.bounds import check_order, ending_ms, resolve_end, resolve_start
 from pulsarish_spark.tasks.planning import EntryRange, plan_tasks
 from pulsarish_spark.tasks.task import ReadTask, make_tasks, task_options
 from pulsarish_spark.viewing.broker_view import BrokerView
@@ -52,8 +51,8 @@ def plan_batch(client: Client, options: ReadOptions) -> list[list[EntryRange]]:
 
 def whole_ranges(view: BrokerView, options: ReadOptions, layout: Layout) -> list[tuple[EntryRange, bool]]:
     """The range to read of each partition, not cut, and whether its end is looked up when it is read."""
-    options.starting.check_named(layout.partitions)
-    options.ending.check_named(layout.partitions)
+    options.starting.check_named(layout.names)
+    options.ending.check_named(layout.names)
     starts, ends = _said(view, options, layout)
     names = layout.names
     edges = view.edges_of([name for key, name in names.items() if key not in starts])
@@ -64,7 +63,7 @@ def whole_ranges(view: BrokerView, options: ReadOptions, layout: Layout) -> list
     for key, name in names.items():
         start = starts[key] if key in starts else edges[name].first
         end = ends[key] if key in ends else max(start, last[name], key=lambda offset: offset.key)
-        _check_order(key, start, end)
+        check_order(key, start, end)
         # Where nothing has ever been, the first message may come behind the plan, wherever it lies.
         exact = key in starts and start.position.ledger >= 0
         until_ms = None if key in ends else ending_ms(key, options)
@@ -83,14 +82,6 @@ def _said(
     ends = side_by_side(lambda key: resolve_end(view, names[key], key, options, policy), ending)
     found = {key: end for key, end in zip(ending, ends, strict=True) if end is not None}
     return dict(zip(starting, starts, strict=True)), found
-
-
-def _check_order(key: TopicPartition, start: Offset, end: Offset) -> None:
-    if start.key > end.key:
-        raise ConfigError(
-            f"{key} would be read from {start.text(key.partition)} back to {end.text(key.partition)}",
-            hint="swap the starting and the ending option",
-        )
 
 
 def _tell(layout: Layout, pattern: str) -> None:

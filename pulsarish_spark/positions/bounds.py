@@ -56,6 +56,15 @@ def resolve_end(
     return view.find(name, _named(said.point, options), f"the ending offset of {key}", policy)
 
 
+def check_order(key: TopicPartition, start: Offset, end: Offset, hint: str = "") -> None:
+    """ConfigError if a read of one partition begins behind its end."""
+    if start.key > end.key:
+        raise ConfigError(
+            f"{key} would be read from {start.text(key.partition)} back to {end.text(key.partition)}",
+            hint=f"swap the starting and the ending option{hint}",
+        )
+
+
 def ending_ms(key: TopicPartition, options: ReadOptions) -> int | None:
     """The publish time at which a batch read of one partition ends; None: it does not end at a time."""
     said = options.ending.said_of(key)
@@ -180,11 +189,8 @@ class StreamEnd:
         """ConfigError if a query begins behind its end."""
         for key, place in places.items():
             end = self._found.get(key)
-            if end is not None and end.key < place.at.key:
-                raise ConfigError(
-                    f"{key} would be read from {place.at.text(key.partition)} back to {end.text(key.partition)}",
-                    hint="swap the starting and the ending option; without a starting one a stream begins at latest",
-                )
+            if end is not None:
+                check_order(key, place.at, end, "; without a starting one a stream begins at latest")
 
     def tell(self) -> None:
         """Say once that the stream has no more rows."""

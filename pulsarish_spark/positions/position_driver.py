@@ -103,7 +103,7 @@ class PositionDriver:
         """The start of a query without a checkpoint; the same answer each time."""
         if self._initial is None:
             for bound in (self.options.starting, self.options.ending):
-                bound.check_named(self._layout.partitions, self._layout.awaited)
+                bound.check_named(self._layout.names, self._layout.awaited)
             found = self._first_start.find(self._layout.names)
             self._initial = self._offset({key: Points(at) for key, at in found.items()})
         return self._initial
@@ -213,7 +213,7 @@ class PositionDriver:
         """ConfigError if an end is named, perhaps since the last run, of what is not read. What the checkpoint has may
         have been deleted."""
         if not self._checked_ending:
-            known = [*self._layout.partitions, *(start.points.keys() - self._layout.names.keys())]
+            known = self._layout.names.keys() | start.points.keys()
             self.options.ending.check_named(known, lambda topics: self._layout.awaited(topics) - start.topics)
             self._checked_ending = True
 

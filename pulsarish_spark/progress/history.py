@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import html
-import math
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -71,19 +70,12 @@ class LagHistory:
         return f"<table>{_line('th', _HEADS)}{''.join(_line('td', row) for row in rows)}</table>"
 
 
-def _drawn(points: Sequence[PartitionLag]) -> tuple[list[float], str]:
+def _drawn(points: Sequence[PartitionLag]) -> tuple[list[Any], str]:
     """The values to draw, messages or entries, whichever are known more often; and their name in the legend."""
-    messages = [_number(point.messages) for point in points]
-    entries = [_number(point.entries) for point in points]
-    known, known_entries = (sum(map(math.isfinite, values)) for values in (messages, entries))
-    if known < known_entries:
+    messages, entries = [point.messages for point in points], [point.entries for point in points]
+    if messages.count(None) > entries.count(None):
         return entries, "entries"
-    return messages, "" if known else "not known"
-
-
-def _number(value: int | None) -> float:
-    """A chart leaves out NaN."""
-    return math.nan if value is None else value
+    return messages, "not known" if messages.count(None) == len(messages) else ""
 
 
 def _cell(value: object) -> str:

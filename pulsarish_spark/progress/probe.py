@@ -39,7 +39,7 @@ class LagProbe:
     def __call__(self, progress: Any) -> Lag:
         """The lag of every partition; ``progress`` as in ``lag``."""
         found = list(unread(progress))
-        if behind := [each.key for each in found if _can_be_asked(each)]:
+        if behind := [each.key for each in found if each.at is not None and each.lag.is_behind]:
             self._policies.of_all({key.topic for key in behind})  # all at once
             with connected(self._address) as client:
                 # Each time: a topic that is made anew may have partitions where the former had none.
@@ -50,7 +50,7 @@ class LagProbe:
     def _measured(self, client: Client, unread: Unread, name: str | None) -> PartitionLag:
         """``name``: what the broker calls the partition, None where it is gone."""
         behind = unread.lag
-        if unread.at is None or not behind.is_behind:  # as _can_be_asked says
+        if unread.at is None or not behind.is_behind:
             return behind
         oldest = None if name is None else client.first_entry_at(name, unread.at.position)
         if oldest is None:  # The entry was deleted meanwhile; the query will tell.
@@ -65,11 +65,6 @@ class LagProbe:
     def _age_s(self, entry: EntryRef) -> float:
         """The age of ``entry`` by the clocks of this machine and of its producer; never below 0."""
         return max(0.0, (self._clock.now_ms() - published_ms(entry.body)) / 1000)
-
-
-def _can_be_asked(unread: Unread) -> bool:
-    """Whether there is something unread of which the place is known."""
-    return unread.at is not None and unread.lag.is_behind
 
 
 def _bytes_about(behind: PartitionLag, entry: EntryRef) -> int | None:

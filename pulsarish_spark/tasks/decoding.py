@@ -114,7 +114,8 @@ def grouped(fetched: Iterable[Sequence[EntryRef]]) -> Iterator[list[EntryRef]]:
                     yield group
                     group, size = [], 0
                 else:
-                    group = [_out_of_block(each) for each in group]
+                    bodies = [bytes(each.body) if lies_in_block(each.body) else each.body for each in group]
+                    group = [each._replace(body=body) for each, body in zip(group, bodies, strict=True)]
             group.append(entry)
             size += len(entry.body)
             if size >= DECODE_BYTES:
@@ -122,10 +123,6 @@ def grouped(fetched: Iterable[Sequence[EntryRef]]) -> Iterator[list[EntryRef]]:
                 group, size = [], 0
     if group:
         yield group
-
-
-def _out_of_block(entry: EntryRef) -> EntryRef:
-    return entry._replace(body=bytes(entry.body)) if lies_in_block(entry.body) else entry
 
 
 def in_slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -35,10 +35,6 @@ class Layout(NamedTuple):
     missing: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        return list(self.names)
-
 
 def discover(selection: Selection, client: Client, *, missing_ok: bool = False) -> Layout:
     """Ask for the partitions of every topic of ``selection``; ConfigError if it names one that does not exist, or one
@@ -149,10 +145,6 @@ class FollowedLayout:
     def names(self) -> dict[TopicPartition, str]:
         """The name of each partition on the broker, sorted by partition."""
         return self._found.names
-
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        return self._found.partitions
 
     def awaited(self, topics: Collection[str]) -> set[str]:
         """The ones of ``topics`` that do not exist and will be read once they do."""
