@@ -19,15 +19,15 @@ SPEC = """
 name: topics
 libraries: [{{glob: {{include: definitions.py}}}}]
 storage: file://{folder}/storage
-configuration: {{spark.sql.catalogImplementation: hive}}
 """
-"""Without Hive the catalog is in memory, and a second update does not know the table of the first one."""
 
 
 def test_a_pipeline_reads_a_topic_and_writes_one(tmp_path: Path) -> None:
     """An update reads what is there, and the next one what came since."""
     (tmp_path / "pipeline.yml").write_text(SPEC.format(folder=tmp_path), encoding="utf-8")
     (tmp_path / "definitions.py").symlink_to(Path(__file__).with_name("pipeline_job.py"))
+    # Spark's own catalog is in memory, and a second update would not know the table of the first one.
+    (tmp_path / "spark-defaults.conf").write_text("spark.sql.catalogImplementation hive\n", encoding="utf-8")
     command = [str(Path(sys.executable).with_name("spark-pipelines")), "run", "--spec", str(tmp_path / "pipeline.yml")]
     with (
         RunningBroker(tmp_path / "data") as broker,
@@ -37,7 +37,8 @@ def test_a_pipeline_reads_a_topic_and_writes_one(tmp_path: Path) -> None:
     ):
         for value in (b"a", b"b"):
             producer.send(value)
-            assert "Run is COMPLETED" in run_program(*command, folder=tmp_path, PULSARISH_URL=broker.service_url)
+            environment = {"PULSARISH_URL": broker.service_url, "SPARK_CONF_DIR": str(tmp_path)}
+            assert "Run is COMPLETED" in run_program(*command, folder=tmp_path, **environment)
             assert consumer.receive(60).value == value.upper()
         with pytest.raises(OperationTimeoutError):
             consumer.receive(1)
