@@ -17,9 +17,7 @@ _PYPROJECT: Final = Path(__file__).resolve().parents[1] / "pyproject.toml"
 
 _OWN_NAME: Final = "pulsarish"
 
-_LOWER_BOUND: Final = re.compile(
-    r"^(?P<name>[\w.-]+)(?:\[[\w,-]+\])?>=(?P<version>[\d.]+)(?P<other>[^;]*)(?P<marker>;.*)?$"
-)
+_LOWER_BOUND: Final = re.compile(r"^(?P<name>[\w.-]+)>=(?P<version>[\d.]+)(?P<other>[^;]*)(?P<marker>;.*)?$")
 
 
 def constraints(requirements: list[str]) -> list[str]:
