@@ -16,7 +16,7 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from broker_core.base.clock import BlockingClock
@@ -32,12 +32,12 @@ from broker_core.base.errors import (
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, EntryConsumer
 from pulsarish_spark.losses.loss import LossPolicy
-from pulsarish_spark.losses.lost import lost_queue, lost_subscription
-from pulsarish_spark.options import QueueOptions
+from pulsarish_spark.losses.lost import lost_queue, lost_queue_identity, lost_subscription
+from pulsarish_spark.options import QueueOptions, ReadOptions
 from pulsarish_spark.places.start_spec import Word
-from pulsarish_spark.places.topics import Selection, TopicPartition
+from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.entry_ids import Entries
-from pulsarish_spark.queue.queue_offset import QueueOffset
+from pulsarish_spark.queue.queue_offset import PartitionBatch, QueueOffset
 from pulsarish_spark.queue.received_backlog import Dropped, ReceivedBacklog, Source
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.layout import FollowedLayout
@@ -58,31 +58,17 @@ _DELETED: Final = (SubscriptionNotFoundError, TopicNotFoundError)
 class Consumers:
     """The consumers of a query. For one thread; the client tells of arrivals on its own."""
 
-    def __init__(
-        self,
-        client: Client,
-        selection: Selection,
-        subscription: str,
-        queue: QueueOptions,
-        *,
-        limit: int | None,
-        discovery_s: float,
-        policy: LossPolicy,
-        clock: BlockingClock,
-    ) -> None:
-        """``limit``: messages of a batch; None: the user does not say."""
+    def __init__(self, client: Client, options: ReadOptions, queue: QueueOptions, clock: BlockingClock) -> None:
         self.received = ReceivedBacklog()
-        self.subscription = subscription
+        self.subscription = options.subscription
         self._client = client
-        self._selection = selection
+        self._options = options
         self._queue = queue
-        self._limit = limit
-        self._policy = policy
+        self._policy = LossPolicy.of(options)
         self._clock = clock
         self._is_new_query = False
         self._runs = False  # whether partitions that come now are added to a query that runs
         self._existing: set[str] = set()  # partitions that had the subscription when the query began
-        self._discovery_s = discovery_s
         self._layout: FollowedLayout | None = None  # None: nothing was asked yet
         self._consumers: dict[Source, EntryConsumer] = {}
         self._names: dict[TopicPartition, str] = {}  # of partitions with consumers
@@ -97,7 +83,7 @@ class Consumers:
         """See to it that all partitions have consumers. ``known``: the last offset that was noted."""
         has_ended = self._look_after_ended()
         if self._layout is None:
-            self._layout = FollowedLayout(self._selection, self._client, self._clock, self._discovery_s)
+            self._layout = FollowedLayout(self._options.selection, self._client, self._clock, self._options.discovery_s)
         elif has_ended or self._layout.is_due():
             self._layout.look()
         elif self._runs:
@@ -177,7 +163,7 @@ class Consumers:
         if self._queue.consumers is not None:
             return self._queue.consumers
         partitions = len(self._layout.names) if self._layout is not None else 0
-        needed = math.ceil(2 * (self._limit or 0) / CONSUMER_UNACKED / max(partitions, 1))
+        needed = math.ceil(2 * (self._options.amounts.messages_max or 0) / CONSUMER_UNACKED / max(partitions, 1))
         return max(1, min(needed, CONSUMERS_MAX))
 
     def _look_after_ended(self) -> bool:
@@ -333,3 +319,72 @@ class Consumers:
             consumer.close()
         self._consumers.clear()
         self._names.clear()
+
+
+class LogIdentity:
+    """Whether the entries of a noted batch are still those that the query was given, and which batches are void if not.
+
+    A broker that was restored from an older copy of its data gives ids once more. Then nothing of the batch may be
+    acknowledged, nor dropped when it comes again: these are other messages, which nobody has processed. The last entry
+    of each partition of a batch tells, by its publish time, which never changes. It is looked at whenever the consumers
+    of a partition have come to a broker. Invariant: a batch that is void for a partition is told once by this process.
+
+    ``on_other``: acknowledgements of a partition mean nothing any more.
+    """
+
+    def __init__(
+        self, consumers: Consumers, policy: LossPolicy, subscription: str, on_other: Callable[[TopicPartition], None]
+    ) -> None:
+        self._consumers = consumers
+        self._policy = policy
+        self._subscription = subscription
+        self._on_other = on_other
+        self._newest: dict[TopicPartition, tuple[int, PartitionBatch]] = {}
+        self._checked: dict[TopicPartition, tuple[int, ...]] = {}
+        self._void: set[tuple[int, TopicPartition]] = set()
+
+    def note(self, batch: QueueOffset) -> None:
+        """``batch`` is what the query knows last of its partitions."""
+        for key, part in batch.partitions.items():
+            if key not in self._newest or self._newest[key][0] <= batch.n:
+                self._newest[key] = batch.n, part
+
+    def check(self) -> None:
+        """Look at the logs of the partitions whose consumers have come to a broker since; DataLossError if one is
+        another, and that is an error."""
+        sessions = self._consumers.sessions()
+        due = {
+            key: part
+            for key, (_, part) in self._newest.items()
+            if key in sessions and self._checked.get(key) != sessions[key] and part.published_ms is not None
+        }
+        if due:
+            found = self._consumers.published({key: part.last for key, part in due.items()})
+            absent = [key for key, published_ms in found.items() if published_ms is None]
+            # An entry that was acknowledged may be deleted; one that the log does not reach was of another log.
+            for key, end in (self._consumers.ends(absent) if absent else {}).items():
+                if end <= self._newest[key][1].last:
+                    self._tell(key, None)
+            for key, published_ms in found.items():
+                if published_ms is not None and published_ms != due[key].published_ms:
+                    self._tell(key, published_ms)
+        self._checked |= {key: sessions[key] for key in self._newest if key in sessions}
+
+    def _tell(self, key: TopicPartition, found_ms: int | None) -> None:
+        number, part = self._newest[key]
+        if (number, key) in self._void or part.published_ms is None:
+            return
+        mark = self._consumers.mark_deletes().get(key)
+        stands = "nothing" if mark is None else str(mark)
+        loss = lost_queue_identity(key, str(part.last), part.published_ms, found_ms, self._subscription, stands)
+        self._policy.report(loss, self._subscription)
+        self._void.add((number, key))
+        self._on_other(key)
+
+    def valid(self, batch: QueueOffset) -> QueueOffset:
+        """``batch`` without the partitions for which it is void."""
+        void = [key for number, key in self._void if number == batch.n and key in batch.partitions]
+        if not void:
+            return batch
+        left = {key: part for key, part in batch.partitions.items() if key not in void}
+        return QueueOffset(batch.n, batch.messages, left)

@@ -36,8 +36,7 @@ from pulsarish_spark.places.topics import Selection, TopicPartition
 from pulsarish_spark.queue.dividing import divide_by_key, divide_by_place
 from pulsarish_spark.queue.entry_ids import ENTRIES_MAX, Entries, apart
 from pulsarish_spark.queue.id_reader import DeadEntries
-from pulsarish_spark.queue.intake import Consumers
-from pulsarish_spark.queue.log_identity import LogIdentity
+from pulsarish_spark.queue.intake import Consumers, LogIdentity
 from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueBacklog, QueueOffset
 from pulsarish_spark.queue.received_backlog import KEPT_S, Acknowledged, Choice, Dropped, Source, Unfinished
 from pulsarish_spark.tasks.task import ReadTask, reading_tasks
@@ -351,26 +350,16 @@ class HoldCursors:
 
 def open_queue(options: ReadOptions, queue: QueueOptions, client: Client) -> QueueDriver:
     """The driver of a query that shares its subscription. Nothing is subscribed before the first batch."""
-    selection = options.selection
     if queue.retry:
-        selection = _with_retry_topic(selection, options.subscription, client)
-    if queue.dead_letter_topic and selection.wants_some_of(queue.dead_letter_topic):
+        options = replace(options, selection=_with_retry_topic(options.selection, options.subscription, client))
+    if queue.dead_letter_topic and options.selection.wants_some_of(queue.dead_letter_topic):
         raise ConfigError(
             f"option deadLetterTopic names {queue.dead_letter_topic}, which the query reads: an entry that cannot be "
             "decoded would come again for ever",
             hint="name another topic",
         )
     clock = SystemClock()
-    consumers = Consumers(
-        client,
-        selection,
-        options.subscription,
-        queue,
-        limit=options.amounts.messages_max,
-        discovery_s=options.discovery_s,
-        policy=LossPolicy.of(options),
-        clock=clock,
-    )
+    consumers = Consumers(client, options, queue, clock)
     holds = None
     if queue.guarantee == "claim":
         name = hold_name(options.subscription, queue.consumer_name)

@@ -11,7 +11,6 @@ from broker_core.base.errors import OperationTimeoutError
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.testing.virtual_timers import VirtualTimers
-from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.queue.intake import Consumers
 from pulsarish_spark.queue.queue_offset import QueueOffset
@@ -64,16 +63,7 @@ def test_patience_with_an_absent_broker_begins_when_it_goes(tmp_path: Path) -> N
         }
         options = read_options(raw, Side.STREAM_READ, {})
         assert options.queue is not None
-        consumers = Consumers(
-            client,
-            options.selection,
-            options.subscription,
-            options.queue,
-            limit=None,
-            discovery_s=options.discovery_s,
-            policy=LossPolicy.of(options),
-            clock=clock,
-        )
+        consumers = Consumers(client, options, options.queue, clock)
         consumers.attach(QueueOffset())
         consumers.permit(10)
         assert not consumers.wait(0)
