@@ -20,20 +20,23 @@ from pulsarish_spark.options.option import Option, Side, absolute_path, filled, 
 
 
 def service_url(text: str) -> str:
-    url = text_of(text)
-    if "@" in url:
-        raise ConfigError("the service URL names a user or a password", hint="use tokenFile or another authentication")
+    url = _without_user(text, "service")
     if not url.startswith(_SCHEMES) or url in _SCHEMES:
         raise ValueError("it takes the address of a broker that starts with pulsar://, or pulsar+ssl:// for TLS")
     return url
 
 
 def _admin_url(text: str) -> str:
-    url = text_of(text)
-    if "@" in url:
-        raise ConfigError("the admin URL names a user or a password", hint="use tokenFile or another authentication")
+    url = _without_user(text, "admin")
     if not url.startswith(("http://", "https://")):
         raise ValueError("it takes the address of an admin REST that starts with http:// or https://")
+    return url
+
+
+def _without_user(text: str, kind: str) -> str:
+    url = text_of(text)
+    if "@" in url:
+        raise ConfigError(f"the {kind} URL names a user or a password", hint="use tokenFile or another authentication")
     return url
 
 

@@ -14,17 +14,15 @@ from typing import Any, Final
 
 from broker_core.base.errors import ConfigError, PulsarishError
 from broker_core.base.suggest import closest
-from pulsarish_spark.options.amounts import AMOUNTS, DIVIDING
-from pulsarish_spark.options.bounds import BOUNDS
+from pulsarish_spark.options.batch_limits import AMOUNTS, DIVIDING
 from pulsarish_spark.options.connecting import ALIAS_BEGINNINGS, CONNECTING, SECURING
-from pulsarish_spark.options.filtering import FILTERING
-from pulsarish_spark.options.following import FOLLOWING
-from pulsarish_spark.options.losing import LOSING
+from pulsarish_spark.options.data_loss import LOSING
 from pulsarish_spark.options.option import Option, Side
-from pulsarish_spark.options.queueing import QUEUEING
-from pulsarish_spark.options.selecting import REPLAYING, SELECTING
+from pulsarish_spark.options.rows import FILTERING, SHAPING
 from pulsarish_spark.options.sending import MAKING, SENDING
-from pulsarish_spark.options.shaping import SHAPING
+from pulsarish_spark.options.start_and_end import BOUNDS
+from pulsarish_spark.options.subscriptions import FOLLOWING, QUEUEING
+from pulsarish_spark.options.topics import REPLAYING, SELECTING
 
 OPTIONS: Final[tuple[Option, ...]] = (
     *CONNECTING,

@@ -19,7 +19,14 @@ from broker_core.base.moments import LONG_MAX, Moment, written_moment
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId
 from pulsarish_spark.places.offsets import Offset
-from pulsarish_spark.places.topics import TopicPartition, exact_topic, once, parse_json, parse_subscription
+from pulsarish_spark.places.topics import (
+    TopicPartition,
+    exact_topic,
+    is_number,
+    once,
+    parse_json,
+    parse_subscription,
+)
 
 Word: TypeAlias = Literal["earliest", "latest"]
 
@@ -204,7 +211,7 @@ def _anywhere(text: str) -> Anywhere | None:
 def _moment(value: Any) -> Moment | None:
     if isinstance(value, str):
         return written_moment(value.strip())
-    return Moment(value) if _is_number(value) and 0 <= value <= LONG_MAX else None
+    return Moment(value) if is_number(value) and 0 <= value <= LONG_MAX else None
 
 
 def _partition_moment(value: Any, key: TopicPartition) -> Moment:
@@ -223,7 +230,7 @@ def _partition(topic: str, key: str) -> TopicPartition:
 
 
 def _point(value: Any, key: TopicPartition) -> Point:
-    if _is_number(value) and -2 <= value <= LONG_MAX:
+    if is_number(value) and -2 <= value <= LONG_MAX:
         return "latest" if value == -1 else "earliest" if value == -2 else AtIndex(value)
     if isinstance(value, str):
         if (point := _anywhere(value)) is not None:
@@ -235,10 +242,6 @@ def _point(value: Any, key: TopicPartition) -> Point:
         except ValueError:
             pass
     raise ValueError(f"{json.dumps(value)} is no position; a partition takes {_FORMS}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class _ForeignIdError(ValueError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName, check_subscription_name
@@ -142,10 +142,11 @@ def once(pairs: list[tuple[K, Any]]) -> dict[K, Any]:
 
 
 def _partitions(topic: str, listed: object) -> tuple[int, ...]:
-    if not isinstance(listed, list) or not listed or not all(_is_number(number) for number in listed):
+    if not isinstance(listed, list) or not listed or not all(is_number(number) and number >= 0 for number in listed):
         raise ValueError(f"topic {topic} takes a list of partition numbers")
     return tuple(sorted(set(listed)))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def is_number(value: object) -> TypeGuard[int]:
+    """Whether a value of JSON is a whole number, which ``True`` is not."""
+    return isinstance(value, int) and not isinstance(value, bool)

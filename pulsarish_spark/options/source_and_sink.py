@@ -14,15 +14,16 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
 from pulsarish_spark.connecting.connection import Address
-from pulsarish_spark.options.amounts import DIVIDING, Amounts, amounts_of
-from pulsarish_spark.options.bounds import BOUNDS, check_times, end_of, start_of
+from pulsarish_spark.options.batch_limits import DIVIDING, Amounts, amounts_of
 from pulsarish_spark.options.connecting import CONNECTING, SECURING, address_of
-from pulsarish_spark.options.filtering import FILTERING, check_key_ranges, kept_rows_of
-from pulsarish_spark.options.following import FOLLOWING, check_following
-from pulsarish_spark.options.losing import LOSING, OnLoss, check_losing
+from pulsarish_spark.options.data_loss import LOSING, OnLoss, check_losing
 from pulsarish_spark.options.option import Side, filled
-from pulsarish_spark.options.queueing import QueueOptions, queue_of
-from pulsarish_spark.options.selecting import (
+from pulsarish_spark.options.rows import FILTERING, SHAPING, TopicNames, check_key_ranges, columns_of, kept_rows_of
+from pulsarish_spark.options.sending import MAKING, SENDING, KeyForm
+from pulsarish_spark.options.start_and_end import BOUNDS, check_times, end_of, start_of
+from pulsarish_spark.options.subscriptions import FOLLOWING, QueueOptions, check_following, queue_of
+from pulsarish_spark.options.table import OF_A_QUERY, parse_all, texts_of
+from pulsarish_spark.options.topics import (
     DISCOVERY_S,
     REPLAY_FILE,
     SELECTING,
@@ -30,9 +31,6 @@ from pulsarish_spark.options.selecting import (
     given_names,
     selection_of,
 )
-from pulsarish_spark.options.sending import MAKING, SENDING, KeyForm
-from pulsarish_spark.options.shaping import SHAPING, TopicNames, columns_of
-from pulsarish_spark.options.table import OF_A_QUERY, parse_all, texts_of
 from pulsarish_spark.places.start_spec import Bound, Word
 from pulsarish_spark.places.topics import Selection
 from pulsarish_spark.rows.kept_rows import KeptRows

@@ -10,7 +10,7 @@ from typing import Any, Final
 from broker_core.base.errors import ConfigError
 from broker_core.base.moments import parse_span_s
 from pulsarish_spark.options.option import Option, Side, count, filled
-from pulsarish_spark.places.topics import Selection, exact_topic, once, parse_json
+from pulsarish_spark.places.topics import Selection, exact_topic, is_number, once, parse_json
 
 _NO_TRIGGER: Final = "a batch read has no triggers; remove it"
 
@@ -41,7 +41,7 @@ def _weights(text: str) -> dict[str, int]:
     if not isinstance(found, dict) or not found:
         raise ValueError("it takes a JSON object of topics, each with a weight")
     for topic, weight in found.items():
-        if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= WEIGHT_MAX:
+        if not is_number(weight) or not 1 <= weight <= WEIGHT_MAX:
             raise ValueError(f"topic {topic} takes a whole number from 1 to {WEIGHT_MAX}")
     return once([(exact_topic(topic), weight) for topic, weight in found.items()])
 
