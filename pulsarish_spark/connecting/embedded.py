@@ -7,6 +7,11 @@ one directory end with one broker (the broker's own lock on its data would refus
 directory is locked, and its port accepts. The ports of the last start are kept in ``embedded.json`` and asked for
 again, so that clients of a broker that was killed find its successor at the same address. It stops by itself when no
 client has been connected for ``IDLE_STOP_S``.
+
+The folder of ``local()`` lasts as long as its block and its broker; one that a killed process left behind is swept
+later. Its file ``embedded.owner`` is locked from before it has that name. The broker inherits the open file, so the
+system lets the lock go when owner and broker have both ended, in whatever way. A process that gets the lock may
+therefore delete the folder; a folder without such a file, or of another user, was not made here and is left alone.
 """
 
 from __future__ import annotations
@@ -16,9 +21,12 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,10 +46,12 @@ from broker_core.base.runtime import (
     has_directory,
     is_held,
 )
-from pulsarish_spark.connecting.passing_folders import passing_folder
 
 IDLE_STOP_S: Final = 300
 LOCK_FILE: Final = "embedded.lock"
+_OWNER_FILE: Final = "embedded.owner"
+_PASSING: Final = "pulsarish-"
+"""The beginning of the names of folders of ``local()``."""
 PORTS_FILE: Final = "embedded.json"
 LOCAL_IDLE_STOP_S: Final = 3600
 """Idle seconds after which a broker of ``local()`` stops, should a fork of its owner outlive the owner: longer than a
@@ -143,7 +153,7 @@ def local(data_dir: str | os.PathLike[str] | None = None) -> Iterator[LocalBroke
     """
     with contextlib.ExitStack() as stack:
         if data_dir is None:
-            directory, lock = stack.enter_context(passing_folder())
+            directory, lock = stack.enter_context(_passing_folder())
         else:
             directory, lock = named_directory(data_dir), None
         with _usable(directory):
@@ -360,3 +370,43 @@ def _last_words(data_dir: Path) -> str:
         return "it said nothing"
     starts = [number for number, line in enumerate(lines) if line.startswith("error:")]
     return "; ".join(lines[starts[-1] :] if starts else lines[-1:])
+
+
+# -- folders of local()
+
+
+@contextlib.contextmanager
+def _passing_folder() -> Iterator[tuple[Path, int]]:
+    """A new folder among the system's temporary ones, with the number of its locked file. The folder is deleted behind
+    the block, or later if its process is killed."""
+    _sweep()
+    path = Path(tempfile.mkdtemp(prefix=_PASSING))
+    draft = path / f"{_OWNER_FILE}.new"
+    with open(draft, "xb", opener=private_opener) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        draft.rename(path / _OWNER_FILE)
+        try:
+            yield path, lock.fileno()
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Delete the folders whose owner and broker have both ended."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PASSING}*"):
+        with contextlib.suppress(OSError), _abandoned(path):  # another user's, in use, or swept already
+            shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def _abandoned(path: Path) -> Iterator[None]:
+    """Hold the lock of a folder of ours; OSError if there is none to be had."""
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise PermissionError(f"{path} is no folder of this user")
+    number = os.open(path / _OWNER_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(number)

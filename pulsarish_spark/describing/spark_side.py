@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pulsarish_spark.describing.description import WorkersPython
+from pulsarish_spark.workers.interpreter import tried
 
 _PYTHON_DEFAULT: Final = "python3"
 """The command that Spark starts unless something says otherwise: the first one on the PATH."""
 
 _TRIAL: Final = "import sys; print('%d.%d' % sys.version_info[:2], flush=True); import pulsarish_spark, pyarrow"
-_TRIAL_S: Final = 60.0
-"""Time that a program may take to start and import; a cold disk is slow."""
 
 JAVA_MIN: Final = 17
 """The lowest version that Spark 4 runs on."""
@@ -41,12 +39,9 @@ def workers_python(environment: Mapping[str, str]) -> WorkersPython:
 
 
 def _tried(command: str, path: str, environment: Mapping[str, str]) -> WorkersPython:
-    try:
-        done = subprocess.run(
-            [path, "-c", _TRIAL], env=dict(environment), capture_output=True, text=True, timeout=_TRIAL_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return WorkersPython(command, path, None, f"it does not run: {error}")
+    done = tried([path, "-c", _TRIAL], environment)
+    if isinstance(done, Exception):
+        return WorkersPython(command, path, None, f"it does not run: {done}")
     version = done.stdout.strip() or None
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if done.returncode:
@@ -83,10 +78,9 @@ def find_java(environment: Mapping[str, str]) -> Java:
 
 
 def _tried_java(path: str) -> Java:
-    try:
-        done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=_TRIAL_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Java(path, f"it does not run: {error}")
+    done = tried([path, "-version"])
+    if isinstance(done, Exception):
+        return Java(path, f"it does not run: {done}")
     version = re.search(r'version "((\d+)[^"]*)"', done.stderr)
     if done.returncode or version is None:
         return Java(path, f"it does not tell its version: {done.stderr.strip()[:100]}")

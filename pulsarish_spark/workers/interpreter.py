@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ _JAVA_CAME_FIRST: Final = "PYSPARK_GATEWAY_PORT"
 
 _TRIAL: Final = "import sys; print(sys.prefix, *sys.version_info[:2], sep=chr(10))"
 _TRIAL_S: Final = 60.0
-"""Time that another Python may take to say what it is; a cold disk is slow."""
+"""Time that a program may take to say what it is; a cold disk is slow."""
 
 
 def use_this_python(environment: MutableMapping[str, str] | None = None) -> None:
@@ -78,11 +78,20 @@ def _other_python(command: str, path: str | None) -> str:
     if found is None:
         return "which is not on the PATH"
     own = [sys.prefix, *map(str, sys.version_info[:2])]
-    try:
-        said = subprocess.run([found, "-c", _TRIAL], capture_output=True, text=True, timeout=_TRIAL_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{found}, which does not run ({error})"
+    said = tried([found, "-c", _TRIAL])
+    if isinstance(said, Exception):
+        return f"{found}, which does not run ({said})"
     return "" if said.stdout.splitlines() == own else f"{found}"
+
+
+def tried(
+    command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str] | Exception:
+    """The result of a program that is run to its end, or why it does not run."""
+    try:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TRIAL_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return error
 
 
 def _too_late(command: str, other: str) -> str:
