@@ -16,16 +16,15 @@ from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName, check_properties
 from broker_core.base.policies import Policies
 from broker_core.base.settings import Settings
-from broker_core.broker.directory.creation import (
+from broker_core.broker.directory.topic_changes import (
     CreationRules,
+    Deletion,
     PartitionGrowth,
     check_partition_names,
     check_partitions,
 )
-from broker_core.broker.directory.deletion import Deletion
-from broker_core.broker.directory.namespaces import Namespaces
 from broker_core.broker.directory.topic_loader import Recover, TopicLoader, recover_when_opened
-from broker_core.broker.directory.topic_registry import TopicRegistry
+from broker_core.broker.directory.topic_registry import Namespaces, TopicRegistry
 from broker_core.broker.directory.topic_watches import TopicWatches
 from broker_core.broker.dispatch.passes import Turn
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked

@@ -28,6 +28,8 @@ from broker_core.broker.limits.backlog_quota import (
     oldest_stored_ms,
     slowest_subscription,
 )
+from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
+from broker_core.broker.non_persistent.topic import NonPersistentTopic
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.rates import Traffic
 from broker_core.broker.subscription import Subscription
@@ -35,14 +37,30 @@ from broker_core.broker.topic import Topic
 from broker_core.storage.ledger import LedgerInfo
 
 
-class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One consumer."""
+class _Out(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Messages that went out."""
 
-    consumer_name: str
     msg_rate_out: float
     msg_throughput_out: float
     bytes_out_counter: int
     msg_out_counter: int
+
+
+def _out(went: Traffic) -> dict[str, Any]:
+    """The fields of ``_Out``."""
+    rate, throughput = went.rates()
+    return {
+        "msg_rate_out": rate,
+        "msg_throughput_out": throughput,
+        "bytes_out_counter": went.bytes,
+        "msg_out_counter": went.messages,
+    }
+
+
+class ConsumerStats(_Out, frozen=True, kw_only=True, rename="camel"):
+    """One consumer."""
+
+    consumer_name: str
     msg_rate_redeliver: float
     available_permits: int
     unacked_messages: int
@@ -68,7 +86,7 @@ class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     read_position_when_joining: str | None
 
 
-class SubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class SubscriptionStats(_Out, frozen=True, kw_only=True, rename="camel"):
     """One subscription. ``msg_backlog`` counts entries, as in Pulsar; ``backlog_messages`` counts messages.
 
     Sums over draining hashes, and when something was last consumed or acknowledged or permits came, are of the
@@ -82,10 +100,6 @@ class SubscriptionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     msg_backlog: int
     backlog_size: int
     backlog_messages: int  # [ours]
-    msg_rate_out: float
-    msg_throughput_out: float
-    bytes_out_counter: int
-    msg_out_counter: int
     msg_rate_redeliver: float
     unacked_messages: int
     msg_delayed: int
@@ -134,54 +148,46 @@ class PublisherStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     connected_since: str
 
 
-class TopicTraffic(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class TopicTraffic(_Out, frozen=True, kw_only=True, rename="camel"):
     """Messages that came into a topic and went out of it, stored or not. Counters start when the topic is loaded."""
 
     msg_rate_in: float
     msg_throughput_in: float
-    msg_rate_out: float
-    msg_throughput_out: float
     bytes_in_counter: int
     msg_in_counter: int
-    bytes_out_counter: int
-    msg_out_counter: int
     average_msg_size: float
 
 
 class TopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
-    """One topic or partition."""
+    """One topic or partition. The defaults are those of a partition that was never used."""
 
-    storage_size: int
-    backlog_size: int
+    storage_size: int = 0
+    backlog_size: int = 0
     backlog_quota_limit_size: int
     backlog_quota_limit_time: int
-    oldest_backlog_message_age_seconds: int
-    oldest_backlog_message_subscription_name: str
-    msg_chunk_published: bool
-    topic_creation_time_stamp: int
-    last_publish_time_stamp: int
-    waiting_publishers: int
-    non_contiguous_deleted_messages_ranges: int
-    entries_stored: int  # [ours]
-    messages_stored: int  # [ours] by their indexes
-    last_confirmed_entry: str  # [ours], in Pulsar among the internal statistics
-    damages: list[str]  # [ours] what is damaged or lost of it, as far as known
-    publishers: list[PublisherStats]
-    subscriptions: dict[str, SubscriptionStats]
+    oldest_backlog_message_age_seconds: int = -1
+    oldest_backlog_message_subscription_name: str = ""
+    msg_chunk_published: bool = False
+    topic_creation_time_stamp: int = 0
+    last_publish_time_stamp: int = 0
+    waiting_publishers: int = 0
+    non_contiguous_deleted_messages_ranges: int = 0
+    entries_stored: int = 0  # [ours]
+    messages_stored: int = 0  # [ours] by their indexes
+    last_confirmed_entry: str = str(POSITION_EARLIEST)  # [ours], in Pulsar among the internal statistics
+    damages: list[str] = []  # [ours] what is damaged or lost of it, as far as known
+    publishers: list[PublisherStats] = []
+    subscriptions: dict[str, SubscriptionStats] = {}
     deduplication_status: str
     earliest_msg_publish_time_in_backlogs: int = 0
 
 
 def consumer_stats(consumer: Consumer, keys: KeyStats | None = None) -> ConsumerStats:
     """``keys``: what is special to Key_Shared."""
-    rate, throughput = consumer.traffic.rates()
     peer = consumer.request.peer
     return ConsumerStats(
+        **_out(consumer.traffic),
         consumer_name=consumer.name,
-        msg_rate_out=rate,
-        msg_throughput_out=throughput,
-        bytes_out_counter=consumer.traffic.bytes,
-        msg_out_counter=consumer.traffic.messages,
         msg_rate_redeliver=consumer.redelivered.rates()[0],
         available_permits=consumer.permits,
         unacked_messages=consumer.pending.unacked,
@@ -215,7 +221,6 @@ def subscription_stats(subscription: Subscription) -> SubscriptionStats:
 
 def _subscription_stats(subscription: Subscription) -> Generator[None, None, SubscriptionStats]:
     dispatcher, cursor = subscription.dispatcher, subscription.cursor
-    rate, throughput = subscription.traffic.rates()
     stopped_at = subscription.reader.stopped_at
     dispatch = dispatcher.stats()
     keys, key_shared = dispatch.keys, dispatch.key_shared
@@ -232,10 +237,7 @@ def _subscription_stats(subscription: Subscription) -> Generator[None, None, Sub
         msg_backlog=backlog,
         backlog_size=subscription.backlog.bytes(),
         backlog_messages=subscription.backlog.messages(),
-        msg_rate_out=rate,
-        msg_throughput_out=throughput,
-        bytes_out_counter=subscription.traffic.bytes,
-        msg_out_counter=subscription.traffic.messages,
+        **_out(subscription.traffic),
         msg_rate_redeliver=sum(each.msg_rate_redeliver for each in consumers),
         unacked_messages=dispatch.unacked_messages,
         msg_delayed=dispatch.delayed_entries,
@@ -289,16 +291,12 @@ def publisher_stats(producer: Producer) -> PublisherStats:
 def traffic_fields(came: Traffic, went: Traffic) -> dict[str, Any]:
     """The fields of ``TopicTraffic``."""
     rate_in, throughput_in = came.rates()
-    rate_out, throughput_out = went.rates()
     return {
+        **_out(went),
         "msg_rate_in": rate_in,
         "msg_throughput_in": throughput_in,
-        "msg_rate_out": rate_out,
-        "msg_throughput_out": throughput_out,
         "bytes_in_counter": came.bytes,
         "msg_in_counter": came.messages,
-        "bytes_out_counter": went.bytes,
-        "msg_out_counter": went.messages,
         "average_msg_size": came.bytes_per_message,
     }
 
@@ -361,23 +359,8 @@ def unused_topic_stats(clock: Clock, settings: Settings, quotas: Quotas) -> Topi
     nothing = Traffic(clock)
     return TopicStats(
         **traffic_fields(nothing, nothing),
-        storage_size=0,
-        backlog_size=0,
         backlog_quota_limit_size=quotas.size.limit_bytes,
         backlog_quota_limit_time=quotas.age.limit_s,
-        oldest_backlog_message_age_seconds=_age_s(None, 0),
-        oldest_backlog_message_subscription_name="",
-        msg_chunk_published=False,
-        topic_creation_time_stamp=0,
-        last_publish_time_stamp=0,
-        waiting_publishers=0,
-        non_contiguous_deleted_messages_ranges=0,
-        entries_stored=0,
-        messages_stored=0,
-        last_confirmed_entry=str(POSITION_EARLIEST),
-        damages=[],
-        publishers=[],
-        subscriptions={},
         deduplication_status="Enabled" if settings.broker_deduplication_enabled else "Disabled",
     )
 
@@ -496,3 +479,60 @@ def stored_state(topic: Topic) -> StoredState:
     changed_ms = max([topic.created_ms, *(each.created_ms for each in ledgers)])
     mark_deletes = {name: each.cursor.mark_delete for name, each in topic.subscriptions.items()}
     return StoredState(topic.created_ms, changed_ms, ledgers, mark_deletes)
+
+
+class NonPersistentSubscriptionStats(_Out, frozen=True, kw_only=True, rename="camel"):
+    """One subscription. What needs stored messages is there and 0, as in Pulsar."""
+
+    type: str
+    msg_drop_rate: float
+    msg_drop_counter: int  # [ours]
+    consumers: list[ConsumerStats]
+    subscription_properties: Mapping[str, str]
+    msg_backlog: int = 0
+    backlog_size: int = 0
+    msg_delayed: int = 0
+    unacked_messages: int = 0
+    msg_rate_redeliver: float = 0.0
+    durable: bool = False
+    is_durable: bool = False
+
+
+class NonPersistentTopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
+    """One topic or partition. ``msg_drop_*`` of the topic: messages that no subscription took."""
+
+    msg_drop_rate: float
+    msg_drop_counter: int  # [ours]
+    publishers: list[PublisherStats]
+    subscriptions: dict[str, NonPersistentSubscriptionStats]
+    storage_size: int = 0
+    backlog_size: int = 0
+
+
+def non_persistent_topic_stats(topic: NonPersistentTopic) -> NonPersistentTopicStats:
+    return NonPersistentTopicStats(
+        **traffic_fields(topic.traffic_in, topic.traffic_out),
+        msg_drop_rate=topic.dropped.rates()[0],
+        msg_drop_counter=topic.dropped.messages,
+        publishers=[publisher_stats(producer) for producer in topic.producers],
+        subscriptions={name: _passing_subscription_stats(each) for name, each in topic.subscriptions.items()},
+    )
+
+
+def unused_non_persistent_stats(clock: Clock) -> NonPersistentTopicStats:
+    """Statistics of a partition that no client uses."""
+    nothing = Traffic(clock)
+    return NonPersistentTopicStats(
+        **traffic_fields(nothing, nothing), msg_drop_rate=0.0, msg_drop_counter=0, publishers=[], subscriptions={}
+    )
+
+
+def _passing_subscription_stats(subscription: NonPersistentSubscription) -> NonPersistentSubscriptionStats:
+    return NonPersistentSubscriptionStats(
+        **_out(subscription.traffic),
+        type=subscription.kind.label,
+        msg_drop_rate=subscription.dropped.rates()[0],
+        msg_drop_counter=subscription.dropped.messages,
+        consumers=[consumer_stats(consumer) for consumer in subscription.consumers],
+        subscription_properties=subscription.properties,
+    )

@@ -23,12 +23,10 @@ from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
 from broker_core.broker.cursors.acknowledgement import Acknowledgement, size_unknown
-from broker_core.broker.cursors.backlog import Backlog
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import CursorJournal
 from broker_core.broker.cursors.expiry import Expiry
-from broker_core.broker.cursors.seeking import before_position, before_time
-from broker_core.broker.cursors.stored_messages import StoredMessages
+from broker_core.broker.cursors.seeking import Backlog, StoredMessages, before_position, before_time
 from broker_core.broker.delayed import TopicDelays
 from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher

@@ -29,7 +29,8 @@ from broker_core.broker import (
     SubscriptionType,
     TopicsMode,
 )
-from broker_core.broker.non_persistent import NonPersistentTopic, non_persistent_topic_stats
+from broker_core.broker.non_persistent import NonPersistentTopic
+from broker_core.broker.stats import non_persistent_topic_stats
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata

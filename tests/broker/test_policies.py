@@ -22,7 +22,7 @@ from broker_core.base.policies import (
 )
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
-from broker_core.broker.directory.namespaces import NamespaceFullError
+from broker_core.broker.directory.topic_registry import NamespaceFullError
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, TOPIC, World
 
 NAMESPACE = NamespaceName("public", "default")

@@ -84,7 +84,7 @@ def test_a_backlog_full_of_holes_is_estimated(monkeypatch: pytest.MonkeyPatch) -
     positions = world.publish(12, messages=lambda n: 1 + n % 2)
     ack(consumer, *positions[1::3])
     assert world.subscription().backlog.messages() == 12
-    monkeypatch.setattr("broker_core.broker.cursors.backlog.HOLES_COUNTED_MAX", 1)
+    monkeypatch.setattr("broker_core.broker.cursors.seeking.HOLES_COUNTED_MAX", 1)
     assert world.subscription().backlog.messages() == 12
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a subscription must stand so that a given entry, or the first one of a given time, is the next to come.
+"""Places in a log: where a subscription must stand so that a given entry, or the first one of a given time, is the next
+to come; ``Backlog``, the unacknowledged rest behind a place; ``StoredMessages``, the questions of administrators.
 
 Those answers are mark-delete positions: the entry right before the wanted one. Source: semantics 1.4.6.
 """
@@ -8,11 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import accumulate
+from typing import Final, NamedTuple
 
+from broker_core.base.errors import CorruptEntryError, ProtocolError
 from broker_core.base.positions import POSITION_LATEST, Position
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
+from broker_core.wire.ack_sets import all_bits, words_of_bits
+from broker_core.wire.entry import read_metadata
 
 _DAMAGED_MAX = 100
 """Damaged entries of one ledger that are tried before the rest of it is passed over; each takes some 0.05 ms."""
@@ -91,3 +96,160 @@ class Places:
         """When the first readable entry from ``number`` on was stored; a damaged entry counts as its successor."""
         entry = first_readable(self._log, self.position(number))
         return 1 << 63 if entry is None else entry.broker_timestamp
+
+
+HOLES_COUNTED_MAX: Final = 10_000
+"""Runs of acknowledged entries of which the messages are counted one by one for statistics; it takes some 30 ms."""
+
+
+class BacklogPart(NamedTuple):
+    """The backlog behind some position: how much it is, its first unacknowledged entry and the last entry stored."""
+
+    entries: int
+    messages: int
+    first: Position
+    last: Position
+
+
+class Backlog:
+    """The backlog of one cursor over one log, counted from what the log and the cursor know: no entry is read.
+
+    Invariant: entries are exact; messages are too up to HOLES_COUNTED_MAX holes, beyond that by mean entry size. Where
+    a ledger cannot be read, nobody knows how many messages its entries hold: then entries are counted instead.
+    """
+
+    def __init__(self, log: TopicLog, cursor: Cursor) -> None:
+        self._log = log
+        self._cursor = cursor
+
+    def entries(self, after: Position | None = None) -> int:
+        """Unacknowledged entries behind ``after``; of the whole backlog without it."""
+        start = self._start(after)
+        return self._log.count_entries(start, self._log.readable_end) - self._acked_entries(start)
+
+    def messages(self, after: Position | None = None) -> int:
+        """Unacknowledged messages behind ``after``, those that are left of batches included."""
+        start = self._start(after)
+        try:
+            return self._messages(start)
+        except CorruptEntryError:
+            return self.entries(start)
+
+    def bytes(self) -> int:
+        """About how many bytes on disk lie behind the mark-delete position."""
+        return self._log.bytes_between(self._cursor.mark_delete, self._log.readable_end)
+
+    def nth(self, count: int) -> Position | None:
+        """The ``count``-th unacknowledged entry, from 1 on; None if there are fewer."""
+        return nth_unacked(self._log, self._cursor, count) if count else None
+
+    def part(self, start: Position | None, *, excluded: bool = False) -> BacklogPart:
+        """The backlog from the entry ``start`` on, or behind it if ``excluded``; all of it without ``start``."""
+        before = start if start is None or excluded else self._log.previous(start)
+        after = self._start(before)
+        first = self._cursor.skip_acked(self._log.next_valid(after))
+        return BacklogPart(self.entries(after), self.messages(after), first, self._log.readable_end)
+
+    def _start(self, after: Position | None) -> Position:
+        return self._cursor.mark_delete if after is None else max(after, self._cursor.mark_delete)
+
+    def _messages(self, after: Position) -> int:
+        log, cursor = self._log, self._cursor
+        messages = log.count_messages(after, log.readable_end)
+        if cursor.deleted_runs() > HOLES_COUNTED_MAX:
+            entries = log.count_entries(after, log.readable_end)
+            return messages - messages * self._acked_entries(after) // max(entries, 1)
+        for ledger, first, last in cursor.deleted.runs():
+            messages -= log.count_messages(max(Position(ledger, first - 1), after), Position(ledger, last))
+        for position, bits in cursor.partial.items():
+            held = log.count_messages(max(Position(position.ledger, position.entry - 1), after), position)
+            messages -= held - min(held, bits.bit_count())
+        return messages
+
+    def _acked_entries(self, after: Position) -> int:
+        return len(self._cursor.deleted) - self._cursor.deleted.count_through(after)
+
+
+class StoredMessages:
+    """The readable entries of one log, for questions of clients and administrators. Changes nothing."""
+
+    def __init__(self, log: TopicLog) -> None:
+        self._log = log
+
+    # -- where one is
+
+    @property
+    def last(self) -> Position:
+        """The last one; entry -1 if there is none."""
+        return self._log.readable_end
+
+    def last_entry(self) -> tuple[Position, int]:
+        """Position of the last one and the size of its batch (0: not a batch); entry -1 if there is none."""
+        last = self._log.readable_end
+        if last.entry < 0:
+            return last, 0
+        try:
+            found = self._log.read(last, 1, 1)
+            if not found:
+                return Position(last.ledger, -1), 0
+            metadata = read_metadata(found[0].body)
+        except (CorruptEntryError, ProtocolError):
+            return last, 0
+        return last, metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
+
+    def holds(self, position: Position) -> bool:
+        """Whether there is an entry at ``position``."""
+        return self._log.contains(position)
+
+    def nth(self, number: int, *, from_end: bool = False) -> Position | None:
+        """The ``number``-th entry, from 1 on, or the farthest if there are fewer; None if there is none at all."""
+        places = Places(self._log)
+        if not places.count:
+            return None
+        place = min(max(number, 1), places.count)
+        return places.position(places.count - place if from_end else place - 1)
+
+    def at_time(self, time_ms: int) -> Position:
+        """The first entry stored at or after that time; behind the last one if there is none."""
+        return self._log.next_valid(before_time(self._log, time_ms))
+
+    def of_index(self, index: int) -> Position | None:
+        """The entry that holds message number ``index`` of the topic, counted from 0 on; None if none does now."""
+        position = self._log.position_of_index(max(index, 0))
+        oldest = next((ledger.first_index for ledger in self._log.ledgers()), 0)
+        return position if index >= oldest and self._log.contains(position) else None
+
+    # -- where to go from one
+
+    def through(self, position: Position, *, excluded: bool = False) -> Position:
+        """The last entry up to ``position``, or before it if that is ``excluded``."""
+        return self._log.previous(position if excluded else self._log.next_valid(position))
+
+    def first_wanted(
+        self, position: Position, batch_index: int, *, excluded: bool
+    ) -> tuple[Position, tuple[int, ...] | None]:
+        """The entry to stand before so that the message at ``batch_index`` of ``position`` (-1: the entry) is the next
+        one, or the message behind it if that is ``excluded``; and the ack set that hides the messages before it."""
+        if batch_index >= 0 and self._log.contains(position):
+            whole = all_bits(self._log.count_messages(self._log.previous(position), position))
+            first = min(batch_index + excluded, whole.bit_length())
+            left = whole >> first << first
+            if left:
+                return position, words_of_bits(left)
+        return (self._log.next_valid(position) if excluded else position), None
+
+    # -- what they hold
+
+    def read(self, position: Position) -> StoredEntry:
+        """The entry at ``position``, which there is; StorageError if it cannot be read."""
+        (entry,) = self._log.read(position, 1, 1)
+        return entry
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on disk of all of them."""
+        return self._log.size_bytes
+
+    def bytes_behind(self, position: Position) -> int:
+        """About how many bytes on disk lie behind ``position``."""
+        return self._log.bytes_between(position, self._log.readable_end)

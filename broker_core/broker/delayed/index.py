@@ -30,6 +30,7 @@ from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.delayed.bucket import (
+    MutableBucket,
     index_of,
     key_of,
     last_key,
@@ -39,7 +40,6 @@ from broker_core.broker.delayed.bucket import (
     positions_through,
     time_of,
 )
-from broker_core.broker.delayed.mutable_bucket import MutableBucket
 from broker_core.storage.bucket_snapshot import BucketSnapshot, Contents, DamagedBucketError, encode_bucket
 from broker_core.storage.buckets import BucketStore
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError

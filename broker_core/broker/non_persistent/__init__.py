@@ -5,14 +5,7 @@ They share producers, access modes, consumers and the mappings of keys with pers
 enough to be whole here. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8, 7.10.
 """
 
-from broker_core.broker.non_persistent.stats import NonPersistentTopicStats, non_persistent_topic_stats
 from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
 from broker_core.broker.non_persistent.topic import NonPersistentTopic, NonPersistentTopics
 
-__all__ = [
-    "NonPersistentSubscription",
-    "NonPersistentTopic",
-    "NonPersistentTopicStats",
-    "NonPersistentTopics",
-    "non_persistent_topic_stats",
-]
+__all__ = ["NonPersistentSubscription", "NonPersistentTopic", "NonPersistentTopics"]

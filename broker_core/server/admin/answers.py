@@ -21,7 +21,7 @@ from broker_core.base.errors import (
     TopicNotFoundError,
     UsageError,
 )
-from broker_core.broker.directory.namespaces import NamespaceFullError
+from broker_core.broker.directory.topic_registry import NamespaceFullError
 
 R = TypeVar("R")
 

@@ -15,7 +15,7 @@ import msgspec
 
 from broker_core.base.errors import NotAllowedError, TopicNotFoundError
 from broker_core.base.positions import POSITION_LATEST, Position
-from broker_core.broker.cursors.backlog import BacklogPart
+from broker_core.broker.cursors.seeking import BacklogPart
 from broker_core.broker.requests import InitialPosition
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic

@@ -13,10 +13,14 @@ from starlette.responses import Response
 from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
 from broker_core.base.names import PARTITION_MARK, check_properties
 from broker_core.base.positions import Position
-from broker_core.broker.directory.namespaces import NamespaceFullError
-from broker_core.broker.directory.topic_registry import TopicsMode
-from broker_core.broker.non_persistent.stats import non_persistent_topic_stats
-from broker_core.broker.stats import TopicStats, topic_stats_in_steps, unused_topic_stats, with_earliest_times
+from broker_core.broker.directory.topic_registry import NamespaceFullError, TopicsMode
+from broker_core.broker.stats import (
+    TopicStats,
+    non_persistent_topic_stats,
+    topic_stats_in_steps,
+    unused_topic_stats,
+    with_earliest_times,
+)
 from broker_core.broker.topic import Topic
 from broker_core.broker.upkeep import trim
 from broker_core.server.admin.answers import (
