@@ -6,7 +6,7 @@ Source: Pulsar docs, "Subscription types"; semantics 2.1.1, 2.1.7, 2.1.8.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from typing import Literal
 
 from broker_core.base.errors import (
     ConsumerBusyError,
@@ -20,24 +20,13 @@ from broker_core.base.settings import Settings
 from broker_core.broker.requests import SubscribeRequest, SubscriptionType
 
 
-def check_room_for_producer(topic: TopicName, producers: int, most: int) -> None:
-    """ProducerBusyError unless a topic with so many producers may have one more (0: any number)."""
-    if most and producers >= most:
-        raise ProducerBusyError(
-            f"{topic} has {most} producers, the most that are allowed",
-            hint="close one, or raise maxProducersPerTopic",
-        )
-
-
-def check_room_for_consumer(topic: TopicName, consumers: Iterable[Sized], most: int) -> None:
-    """ConsumerBusyError unless a topic may have one more consumer (``most`` 0: any number, and they are not counted).
-
-    ``consumers``: the consumers of each of its subscriptions.
-    """
-    if most and sum(map(len, consumers)) >= most:
-        raise ConsumerBusyError(
-            f"{topic} has {most} consumers, the most that are allowed",
-            hint="close one, or raise maxConsumersPerTopic",
+def check_room(topic: TopicName, kind: Literal["producers", "consumers"], have: int, most: int) -> None:
+    """ProducerBusyError or ConsumerBusyError unless a topic that has so many may have one more (0: any number)."""
+    if most and have >= most:
+        refused = ProducerBusyError if kind == "producers" else ConsumerBusyError
+        raise refused(
+            f"{topic} has {most} {kind}, the most that are allowed",
+            hint=f"close one, or raise max{kind.capitalize()}PerTopic",
         )
 
 

@@ -38,8 +38,7 @@ from broker_core.broker.limits.backlog_quota import refusal_of_producers
 from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.membership import (
     check_durability,
-    check_room_for_consumer,
-    check_room_for_producer,
+    check_room,
     check_room_for_subscription,
     check_type,
 )
@@ -146,7 +145,7 @@ class Topic:
             raise blocked
         if self.log.error is not None:
             raise PersistenceServerError(str(self.log.error))
-        check_room_for_producer(self.name, len(self.producers), self.settings.max_producers_per_topic)
+        check_room(self.name, "producers", len(self.producers), self.settings.max_producers_per_topic)
         name = self.producers.admit(request)
         producer = Producer(
             request,
@@ -226,8 +225,10 @@ class Topic:
         check_subscription_name(request.subscription)
         check_not_reserved(request.subscription)
         check_type(request, self.settings)
-        consumers = (each.consumers for each in self.subscriptions.values())
-        check_room_for_consumer(self.name, consumers, self.settings.max_consumers_per_topic)
+        most = self.settings.max_consumers_per_topic
+        check_room(
+            self.name, "consumers", most and sum(len(each.consumers) for each in self.subscriptions.values()), most
+        )
         subscription = self.subscriptions.get(request.subscription)
         if subscription is not None:
             check_durability(self.name, request, durable=subscription.durable)

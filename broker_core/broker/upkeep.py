@@ -57,14 +57,20 @@ def trim(topic: Topic, *, retained: bool = True, on_done: OnDone = lambda _error
         on_done(None)
         return
 
-    def released_durably(error: StorageError | None) -> None:
-        on_done(_not_released(error) if error is not None else _delete(topic, released, retained))
-
     holders = topic.ledger_holders
-    barrier = _Barrier(len(holders), released_durably)
+    left = len(holders) + 1
+    failure: StorageError | None = None
+
+    def passed(error: StorageError | None) -> None:
+        nonlocal left, failure
+        failure = failure or error
+        left -= 1
+        if left == 0:
+            on_done(_delete(topic, released, retained) if failure is None else _not_released(failure))
+
     for holder in holders:
-        holder.when_released(barrier.passed)
-    barrier.passed(None)
+        holder.when_released(passed)
+    passed(None)  # not before each was asked, and also without any holder
 
 
 def _released_through(topic: Topic) -> Position:
@@ -110,21 +116,6 @@ def _delete(topic: Topic, released: Position, retained: bool) -> ServerError | N
 
 def _not_released(error: StorageError) -> ServerError:
     return PersistenceServerError(f"nothing was deleted: {error.message}")
-
-
-class _Barrier:
-    """Calls ``done`` when it was passed ``count`` times and once more, with the first error if there was one."""
-
-    def __init__(self, count: int, done: Callable[[StorageError | None], None]) -> None:
-        self._left = count + 1
-        self._done = done
-        self._error: StorageError | None = None
-
-    def passed(self, error: StorageError | None) -> None:
-        self._error = self._error or error
-        self._left -= 1
-        if self._left == 0:
-            self._done(self._error)
 
 
 logger = logging.getLogger(__name__)
@@ -179,7 +170,7 @@ class Upkeep:
 
     def retain(self) -> None:
         """Delete what retention lets go, of loaded topics and of a few others."""
-        self._act_on_each(trim, then=self._look_after_others)
+        self._act_on_each(trim, then=self._let_go)
 
     def expire(self) -> None:
         """Pass over messages beyond their time to live."""
@@ -229,17 +220,14 @@ class Upkeep:
 
     # -- topics that are not used
 
-    def _look_after_others(self) -> None:
-        self._let_go()
-        self._visit()
-
     def _let_go(self) -> None:
-        """Unload what was visited last time, unless it has clients by now."""
+        """Unload the topics that were visited last time, unless they have clients by now, and visit others."""
         visited, self._visited = self._visited, []
         for name in visited:
             topic = self.registry.loaded(name)
             if topic is not None and not topic.has_clients:
                 self.loader.unload(name)
+        self._visit()
 
     def _visit(self) -> None:
         rows = self.catalogue.topics.with_ledgers(self._visited_through, _LOOKED_THROUGH)

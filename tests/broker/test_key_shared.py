@@ -101,10 +101,10 @@ class TestTrace:
         t.world.grant(t.c1, 100)
         assert (t.numbers(t.box1), t.numbers(t.box2)) == ([5, 7, 9], [])
         (draining,) = t.world.dealer.draining.of(t.c1)
-        assert (draining.hash, draining.unacked_entries) == (5536, 2)
+        assert (draining.hash, draining.unack_msgs) == (5536, 2)
         assert draining.blocked_attempts >= 1
         t.world.acknowledge(t.c1, t.m[0])
-        assert t.world.dealer.draining.of(t.c1)[0].unacked_entries == 1
+        assert t.world.dealer.draining.of(t.c1)[0].unack_msgs == 1
         assert t.numbers(t.box2) == []
         t.world.acknowledge(t.c1, t.m[2])
         assert t.numbers(t.box2) == [4, 6, 8]
@@ -123,7 +123,7 @@ class TestTrace:
         _, box4 = t.world.join("C4")
         assert [owner.name for _, owner in t.world.dealer.selector.ranges()] == ["C3", "C2", "C4", "C1"]
         (after,) = draining.of(t.c1)
-        assert (after.hash, after.unacked_entries) == (before.hash, before.unacked_entries)
+        assert (after.hash, after.unack_msgs) == (before.hash, before.unack_msgs)
         assert after.blocked_attempts >= before.blocked_attempts > 1
         assert box4.take() == []
 

@@ -157,7 +157,7 @@ class KeySharedMachine(SharingMachine):
             moved = [hash_ for hash_ in pending if dealer.selector.select(hash_) is not client.consumer]
             expected.update({(hash_, client.name): pending[hash_] for hash_ in moved})
         found = {
-            (each.hash, client.name): each.unacked_entries
+            (each.hash, client.name): each.unack_msgs
             for client in self.clients
             for each in dealer.draining.of(client.consumer)
             if dealer.selector.select(each.hash) is not client.consumer

@@ -151,7 +151,9 @@ class Cursor:
             return False
         self.mark_delete = position
         self.deleted.discard_through(position)
-        self._drop_partials()
+        if self.partial:
+            for each in [each for each in self.partial if each <= position]:
+                del self.partial[each]
         return True
 
     def settle(self) -> None:
@@ -183,8 +185,14 @@ class Cursor:
         """
         mark_delete, before = self.mark_delete, self._recorded
         self._recorded = mark_delete
-        deleted = self._drain_fresh() if self._fresh else {}
-        partial = self._drain_fresh_partial() if self._fresh_partial else {}
+        deleted: dict[int, BitMap] = {}
+        if self._fresh:
+            fresh, self._fresh = self._fresh, PositionSet()
+            fresh.discard_through(mark_delete)
+            deleted = fresh.bitmaps()
+        open_bits = {position: self.partial.get(position) for position in self._fresh_partial}
+        self._fresh_partial.clear()
+        partial = {position: words_of_bits(bits) for position, bits in open_bits.items() if bits}
         if not deleted and not partial:
             return MarkDelete(mark_delete) if mark_delete != before else None
         if mark_delete == before and len(deleted) + len(partial) == 1:
@@ -196,22 +204,7 @@ class Cursor:
                     return Deleted(ledger, first, last)
         return AlsoAcked(CursorState(mark_delete, deleted, partial))
 
-    def _drain_fresh(self) -> dict[int, BitMap]:
-        fresh, self._fresh = self._fresh, PositionSet()
-        fresh.discard_through(self.mark_delete)
-        return fresh.bitmaps()
-
-    def _drain_fresh_partial(self) -> dict[Position, tuple[int, ...]]:
-        open_bits = {position: self.partial.get(position) for position in self._fresh_partial}
-        self._fresh_partial.clear()
-        return {position: words_of_bits(bits) for position, bits in open_bits.items() if bits}
-
     def state(self) -> CursorState:
         """A copy of everything, for a snapshot."""
         words = {position: words_of_bits(bits) for position, bits in self.partial.items()}
         return CursorState(self.mark_delete, self.deleted.bitmaps(), words)
-
-    def _drop_partials(self) -> None:
-        if self.partial:
-            for position in [p for p in self.partial if p <= self.mark_delete]:
-                del self.partial[position]

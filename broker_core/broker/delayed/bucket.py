@@ -198,12 +198,8 @@ def neighbours_to_merge(
         groups = [list(buckets[start : start + width]) for start in range(len(buckets) - width + 1)]
         groups = [group for group in groups if all(map(mergeable, group))]
         if groups:
-            return min(groups, key=_weight)
+            return min(groups, key=lambda group: (sum(each.total for each in group), min(map(_first_ms, group))))
     return []
-
-
-def _weight(group: list[BucketSnapshot]) -> tuple[int, int]:
-    return sum(bucket.total for bucket in group), min(map(_first_ms, group))
 
 
 def _first_ms(bucket: BucketSnapshot) -> int:

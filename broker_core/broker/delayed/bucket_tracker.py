@@ -95,12 +95,14 @@ class BucketTracker(DelayedTracker):
     # -- the index tells
 
     def index_ready(self) -> None:
+        """Recovery is over."""
         self._begin()
         if self._wake is not None:
             self._wake()
             self.arm()
 
     def take_note(self, ledger: int, entries: Sequence[int], times_ms: Sequence[int]) -> None:
+        """These entries are new in the mutable bucket."""
         passed, horizon_ms = self.passed_key, time_of(self._horizon_key)
         if min(times_ms) > horizon_ms:
             return
@@ -115,11 +117,13 @@ class BucketTracker(DelayedTracker):
                 heappush(self._near, key)
 
     def bucket_sealed(self, bucket: BucketSnapshot) -> None:
+        """The mutable bucket is empty now, and its entries are in ``bucket``."""
         self._near.clear()
         if self._attached:
             self._enter(bucket)
 
     def buckets_replaced(self, gone: Sequence[BucketSnapshot], by: BucketSnapshot | None) -> None:
+        """The bucket ``by`` holds the entries of ``gone``; None: no subscription needs them any more."""
         left = [each for each in self._cursors if each[2].bucket not in gone]
         if len(left) != len(self._cursors):
             self._cursors = left

@@ -80,25 +80,14 @@ class ReadsLog(Protocol):
 
 
 class View(Protocol):
-    """One subscription's way through the index."""
+    """One subscription's way through the index: a ``BucketTracker``, which says what each method is for."""
 
     passed_key: int
 
-    def index_ready(self) -> None:
-        """Recovery is over."""
-        ...
-
-    def take_note(self, ledger: int, entries: Sequence[int], times_ms: Sequence[int]) -> None:
-        """These entries are new in the mutable bucket."""
-        ...
-
-    def bucket_sealed(self, bucket: BucketSnapshot) -> None:
-        """The mutable bucket is empty now, and what was in it is in ``bucket``."""
-        ...
-
-    def buckets_replaced(self, gone: Sequence[BucketSnapshot], by: BucketSnapshot | None) -> None:
-        """The bucket ``by`` holds what was in ``gone``; None: no subscription needs it any more."""
-        ...
+    def index_ready(self) -> None: ...
+    def take_note(self, ledger: int, entries: Sequence[int], times_ms: Sequence[int]) -> None: ...
+    def bucket_sealed(self, bucket: BucketSnapshot) -> None: ...
+    def buckets_replaced(self, gone: Sequence[BucketSnapshot], by: BucketSnapshot | None) -> None: ...
 
 
 class DelayedIndex:
@@ -186,7 +175,9 @@ class DelayedIndex:
             if not rows:
                 return
             entries, times_ms = [row[0] for row in rows], [row[1] for row in rows]
-        self._seal_if_due(ledger)
+        held = len(self.mutable)
+        if held >= self._seal_at and (ledger != self.mutable.last_ledger or held >= 2 * self._seal_at):
+            self.seal()
         self.mutable.extend(ledger, entries, times_ms)
         self.seen.setdefault(ledger, BitMap()).update(entries)
         for view in self._views:
@@ -203,11 +194,6 @@ class DelayedIndex:
         self.mutable.seen(ledger, first, end)
 
     # -- sealing (semantics 6.4.2)
-
-    def _seal_if_due(self, ledger: int) -> None:
-        held = len(self.mutable)
-        if held >= self._seal_at and (ledger != self.mutable.last_ledger or held >= 2 * self._seal_at):
-            self.seal()
 
     def seal(self) -> None:
         """Make the mutable bucket an immutable one, unless too few entries are left in it that some view has not

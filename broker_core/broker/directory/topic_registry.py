@@ -216,7 +216,7 @@ class TopicRegistry:
         self.namespaces.require(namespace)
         found: list[str] = []
         for number, name in enumerate(self.names_in(namespace, mode)):
-            if not _is_system(name):
+            if not name.startswith("__", name.rindex("/") + 1):  # ``TopicName.is_system`` of a full name
                 found.append(name)
             if not number % _NAMES_A_STEP:
                 yield
@@ -310,11 +310,6 @@ class TopicRegistry:
     def remove_loaded(self, name: TopicName) -> Topic | None:
         """A topic is no longer loaded. Returns it; None if it was not loaded."""
         return self._loaded.pop(name, None)
-
-
-def _is_system(name: str) -> bool:
-    """``TopicName.is_system`` of a full name."""
-    return name.startswith("__", name.rindex("/") + 1)
 
 
 def _is_number_below(text: str, end: int) -> bool:

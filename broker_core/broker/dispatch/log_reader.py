@@ -154,7 +154,11 @@ class LogReader:
         """
         position = error.position
         if error.refused:
-            self._try_later(error, stop=stop)
+            if stop:
+                self.stopped_at = position
+            else:
+                self._withheld.append(position)
+            self._refuse(error)
         elif self.skip is not None:
             through = error.through if stop else position
             self.damaged_entries += through.entry - position.entry + 1
@@ -174,13 +178,6 @@ class LogReader:
             logger.error("stopped at damaged entry subscription=%s position=%s error=%s", self.name, position, error)
             self.stopped_at = position
             self.timers.call_later(0, self.stopped)
-
-    def _try_later(self, error: UnreadableEntryError, *, stop: bool) -> None:
-        if stop:
-            self.stopped_at = error.position
-        else:
-            self._withheld.append(error.position)
-        self._refuse(error)
 
     def _refuse(self, error: UnreadableEntryError) -> None:
         """Book what the disk refused, and see to it that it is asked again."""

@@ -137,7 +137,7 @@ class SubscriptionUnacked:
 
     def close(self) -> None:
         """The dispatcher is gone, and with it what its consumers had."""
-        self._go_on = _nothing
+        self._go_on = lambda: None
         self.returned(self.messages)
         self.settle()
         self._broker.leave(self)
@@ -149,7 +149,3 @@ class SubscriptionUnacked:
     def _went_on(self) -> None:
         if not self.stopped:
             self._go_on()
-
-
-def _nothing() -> None:
-    """A closed dispatcher does not go on."""

@@ -17,7 +17,7 @@ from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.membership import check_room_for_consumer, check_room_for_producer, check_type
+from broker_core.broker.membership import check_room, check_type
 from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.publishing.producers import Producers
@@ -73,7 +73,7 @@ class NonPersistentTopic:
 
     def add_producer(self, request: ProducerRequest, sink: ProducerSink) -> Producer:
         """Let a producer in, or let it wait for exclusive access; a ServerError says why not."""
-        check_room_for_producer(self.name, len(self.producers), self.settings.max_producers_per_topic)
+        check_room(self.name, "producers", len(self.producers), self.settings.max_producers_per_topic)
         producer = Producer(
             request,
             self.producers.admit(request),
@@ -138,8 +138,10 @@ class NonPersistentTopic:
         """
         check_subscription_name(request.subscription)
         check_type(request, self.settings, stored=False)
-        consumers = (each.consumers for each in self.subscriptions.values())
-        check_room_for_consumer(self.name, consumers, self.settings.max_consumers_per_topic)
+        most = self.settings.max_consumers_per_topic
+        check_room(
+            self.name, "consumers", most and sum(len(each.consumers) for each in self.subscriptions.values()), most
+        )
         subscription = self.subscriptions.get(request.subscription)
         if subscription is None:
             subscription = NonPersistentSubscription(

@@ -99,11 +99,7 @@ class PositionSet:
             self._drop(self._ledgers[0])
         bitmap = self._bitmaps.get(ledger)
         if bitmap is not None and entry >= 0:
-            before = len(bitmap)
-            bitmap.remove_range(0, entry + 1)
-            self._count -= before - len(bitmap)
-            if not bitmap:
-                self._drop(ledger)
+            self._remove_range(ledger, 0, entry + 1)
 
     def discard_after(self, position: Position) -> None:
         """Take out every entry after ``position``."""
@@ -112,11 +108,7 @@ class PositionSet:
             self._drop(self._ledgers[-1])
         bitmap = self._bitmaps.get(ledger)
         if bitmap is not None:
-            before = len(bitmap)
-            bitmap.remove_range(entry + 1, bitmap.max() + 1)
-            self._count -= before - len(bitmap)
-            if not bitmap:
-                self._drop(ledger)
+            self._remove_range(ledger, entry + 1, bitmap.max() + 1)
 
     def clear(self) -> None:
         self._bitmaps.clear()
@@ -175,6 +167,14 @@ class PositionSet:
     def bitmaps(self) -> dict[int, BitMap]:
         """Copies of the bitmaps, for storing."""
         return {ledger: bitmap.copy() for ledger, bitmap in self._bitmaps.items()}
+
+    def _remove_range(self, ledger: int, start: int, end: int) -> None:
+        bitmap = self._bitmaps[ledger]
+        before = len(bitmap)
+        bitmap.remove_range(start, end)
+        self._count -= before - len(bitmap)
+        if not bitmap:
+            self._drop(ledger)
 
     def _drop(self, ledger: int) -> None:
         self._count -= len(self._bitmaps.pop(ledger))

@@ -97,7 +97,9 @@ class Producers:
         """Connect a producer that was admitted, or let it wait (``Producer.tell_ready`` ends that)."""
         mode = producer.request.access_mode
         if mode is AccessMode.EXCLUSIVE_WITH_FENCING:
-            self._fence_others()
+            self._turn_away(ProducerFencedError(f"another producer took {self._topic} for itself"))
+            for other in self:
+                other.disconnect()
         elif mode is AccessMode.WAIT_FOR_EXCLUSIVE and self._by_name:
             self._waiting.append(producer)
             return
@@ -141,11 +143,6 @@ class Producers:
                 self._store_epoch(epoch)
             self.epoch = epoch
 
-    def _fence_others(self) -> None:
-        self._turn_away(ProducerFencedError(f"another producer took {self._topic} for itself"))
-        for producer in self:
-            producer.disconnect()
-
     def _turn_away(self, why: ServerError) -> None:
         if not self._waiting:
             return
@@ -164,7 +161,10 @@ class Producers:
                     hint="close it first, or produce to another topic",
                 )
             if older is not None and not succeeds:
-                raise self._busy(older.name)
+                raise ProducerBusyError(
+                    f"producer {older.name!r} is already connected to {self._topic}",
+                    hint="close it first, or choose another name; leave the name out to get a unique one",
+                )
             return
         if self._is_outdated(request):
             raise self._outdated(request)
@@ -200,12 +200,6 @@ class Producers:
         while name in self._by_name:  # a user chose a name of this form
             name = self._generate_name()
         return name
-
-    def _busy(self, name: str) -> ServerError:
-        return ProducerBusyError(
-            f"producer {name!r} is already connected to {self._topic}",
-            hint="close it first, or choose another name; leave the name out to get a unique one",
-        )
 
 
 def _succeeds(newer: ProducerRequest, older: Producer) -> bool:

@@ -115,7 +115,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
             for position in list(waiting.queues.get(former, ())):
                 hash_ = self._hashes[position]
                 if hash_ in among and select(hash_) is not former:
-                    self.room.take_from(former, position, hash_)
+                    waiting.discard(position, hash_, former)
+                    self.room.route(position, hash_)
         for hash_ in filter(among.__contains__, waiting.stalled()):
             owner = select(hash_)
             if owner is not None and not self.draining.blocks(hash_, owner):

@@ -31,11 +31,11 @@ class _Draining:
         self.blocked = 0
 
 
-class DrainingHash(NamedTuple):
-    """A draining hash as statistics show it."""
+class DrainingHashStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A hash that now belongs to another consumer, which waits until this one has acknowledged."""
 
     hash: int
-    unacked_entries: int
+    unack_msgs: int
     blocked_attempts: int
 
 
@@ -127,11 +127,13 @@ class DrainingHashes:
         if not theirs:
             del self._of[owner]
 
-    def of(self, owner: Consumer) -> list[DrainingHash]:
+    def of(self, owner: Consumer) -> list[DrainingHashStats]:
         """Hashes that others wait for at ``owner``."""
         counts = self._pending.get(owner, {})
-        hashes = sorted(self._of.get(owner, ()))
-        return [DrainingHash(hash_, counts[hash_], self._hashes[hash_].blocked) for hash_ in hashes]
+        return [
+            DrainingHashStats(hash=each, unack_msgs=counts[each], blocked_attempts=self._hashes[each].blocked)
+            for each in sorted(self._of.get(owner, ()))
+        ]
 
 
 class RecordedPositions:
@@ -185,14 +187,6 @@ class RecordedPositions:
         return dict(self._joined_at)
 
 
-class DrainingHashStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A hash that now belongs to another consumer, which waits until this one has acknowledged."""
-
-    hash: int
-    unack_msgs: int
-    blocked_attempts: int
-
-
 class KeyStats(NamedTuple):
     """Statistics of one consumer: the hashes that it owns, those that drain at it, and where it joined if it
     waits."""
@@ -216,12 +210,7 @@ def key_stats(
     return {
         consumer: KeyStats(
             tuple(owned),
-            tuple(
-                DrainingHashStats(
-                    hash=each.hash, unack_msgs=each.unacked_entries, blocked_attempts=each.blocked_attempts
-                )
-                for each in draining.of(consumer)
-            ),
+            tuple(draining.of(consumer)),
             draining.cleared.get(consumer, 0),
             str(joined_at.get(consumer, "")),
         )

@@ -90,7 +90,8 @@ class HashRing(Generic[C]):
                 continue
             owned += 1
             if self._points:
-                former = self._at[self._point_after(point)]
+                behind = self._points.next_set_bit(point) if point < self._points.max() else self._points.min()
+                former = self._at[behind]
                 losers.update(dict.fromkeys(former[:1] if self._first_comer_owns else former))
             self._points.add(point)
             self._at[point] = [consumer]
@@ -143,10 +144,6 @@ class HashRing(Generic[C]):
     def _put_in_order(self) -> array[int]:
         self._in_order = self._points.to_array()
         return self._in_order
-
-    def _point_after(self, point: int) -> int:
-        """The first point behind ``point`` on the ring; there is one."""
-        return self._points.next_set_bit(point) if point < self._points.max() else self._points.min()
 
 
 def _place_of(key: bytes) -> int:

@@ -140,11 +140,6 @@ class KeyWaitingRoom:
         hash_ = self.hashes[position]
         self.keys.discard(position, hash_, self._selector.select(hash_))
 
-    def take_from(self, former: Consumer, position: Position, hash_: int) -> None:
-        """``position`` waited for ``former``, which does not own its hash any more: it waits for the new owner."""
-        self.keys.discard(position, hash_, former)
-        self.route(position, hash_)
-
     def discard(self, position: Position) -> None:
         if self.replay.discard(position):
             hash_ = self.hashes.pop(position)
