@@ -76,7 +76,6 @@ class Broker:
         self.loader = TopicLoader(
             registry=self.registry,
             policies=self.policies,
-            store=store,
             surroundings=Surroundings(
                 store=store,
                 clock=clock,
@@ -89,21 +88,12 @@ class Broker:
             ),
             recover=recover,
         )
-        self._rules = CreationRules(registry=self.registry, namespaces=self.namespaces, policies=self.policies)
-        self.growth = PartitionGrowth(
-            registry=self.registry, catalogue=catalogue, policies=self.policies, topic=self.topic
-        )
-        self.deletion = Deletion(
-            registry=self.registry,
-            namespaces=self.namespaces,
-            policies=self.policies,
-            non_persistent=self.non_persistent,
-            topic=self.topic,
-        )
+        self._rules = CreationRules(registry=self.registry, policies=self.policies)
+        self.growth = PartitionGrowth(registry=self.registry, policies=self.policies, topic=self.topic)
+        self.deletion = Deletion(registry=self.registry, policies=self.policies, topic=self.topic)
         self.upkeep = Upkeep(
             registry=self.registry,
             loader=self.loader,
-            catalogue=catalogue,
             timers=timers,
             settings=settings,
             reserve=reserve,

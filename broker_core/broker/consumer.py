@@ -120,9 +120,7 @@ class Consumer:
 
     def ack(self, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None = None) -> None:
         """Acknowledge. ``on_done`` is called once the ack is durable, or with the reason why it was refused."""
-        if self.closed:
-            self._gone(on_done)
-        else:
+        if self._is_here(on_done):
             self.subscription.acks.ack(self, kind, ids, on_done)
 
     def ack_problem(self, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
@@ -131,9 +129,7 @@ class Consumer:
 
     def ack_entries(self, ledger: int, entries: Sequence[int], on_done: OnDone | None = None) -> None:
         """Acknowledge whole entries of one ledger (at least one), each by itself; as ``ack``."""
-        if self.closed:
-            self._gone(on_done)
-        else:
+        if self._is_here(on_done):
             self.subscription.acks.ack_entries(ledger, [EntryAcks(self, entries)], on_done)
 
     def redeliver(self, positions: Sequence[Position] | None = None, *, epoch: int | None = None) -> None:
@@ -147,23 +143,17 @@ class Consumer:
 
     def seek(self, position: Position, ack_set: tuple[int, ...] | None, on_done: OnDone) -> None:
         """Move the subscription right before ``position``; every consumer of it is disconnected first."""
-        if self.closed:
-            self._gone(on_done)
-        else:
+        if self._is_here(on_done):
             self.subscription.seek(position, ack_set, on_done)
 
     def seek_to_time(self, time_ms: int, on_done: OnDone) -> None:
         """Move it right before the first entry that was stored at or after ``time_ms``."""
-        if self.closed:
-            self._gone(on_done)
-        else:
+        if self._is_here(on_done):
             self.subscription.seek_to_time(time_ms, on_done)
 
     def unsubscribe(self, on_done: OnDone, *, force: bool = False) -> None:
         """Delete the subscription; while it has other consumers only by ``force``, which disconnects them."""
-        if self.closed:
-            self._gone(on_done)
-        else:
+        if self._is_here(on_done):
             self.subscription.unsubscribe(self, on_done, force=force)
 
     def last_message_id(self) -> LastMessage:
@@ -215,10 +205,12 @@ class Consumer:
         self.permits += self.parked_permits
         self.parked_permits = 0
 
-    def _gone(self, on_done: OnDone | None) -> None:
-        if on_done is not None:
+    def _is_here(self, on_done: OnDone | None) -> bool:
+        """Whether the consumer is not closed; else ``on_done`` hears so."""
+        if self.closed and on_done is not None:
             name = self.subscription.name
             on_done(ConsumerNotFoundError(f"consumer {self.name!r} is no longer connected to subscription {name!r}"))
+        return not self.closed
 
 
 def by_subscription(consumers: Iterable[Consumer]) -> list[list[Consumer]]:

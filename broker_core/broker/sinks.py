@@ -47,11 +47,9 @@ class ProducerSink(Protocol):
 
     def ready(self) -> None:
         """A producer that waited for exclusive access has it now and may send."""
-        ...
 
     def refused(self, error: ServerError) -> None:
         """A producer that waited for exclusive access will not get it."""
-        ...
 
     def receipt(self, sequence_ids: Sequence[int], highest_sequence_ids: Sequence[int], first: Position) -> None:
         """Entries are durable: the first one at ``first``, each at the entry id after the one before.
@@ -59,15 +57,12 @@ class ProducerSink(Protocol):
         A single one may have been a duplicate, with POSITION_EARLIEST for ``first``. Highest sequence ids are -1 where
         there are none.
         """
-        ...
 
     def send_error(self, sequence_id: int, error: ServerError) -> None:
         """The entry was refused, or could not be stored."""
-        ...
 
     def closed_by_broker(self) -> None:
         """The producer is gone (topic deleted or unloaded, or replaced); the client may reconnect."""
-        ...
 
 
 class JointSink(Protocol):
@@ -81,11 +76,9 @@ class JointSink(Protocol):
 
     def receipts(self, first: Position, places: Sequence[int] | None) -> None:
         """The entries are durable: the first one at ``first``, each at the entry id after the one before."""
-        ...
 
     def send_errors(self, error: ServerError, places: Sequence[int] | None) -> None:
         """They could not be stored."""
-        ...
 
 
 class ConsumerSink(Protocol):
@@ -94,20 +87,15 @@ class ConsumerSink(Protocol):
     @property
     def writable(self) -> bool:
         """False while too much is unsent; ``Consumer.writable_again`` must be called when that has changed."""
-        ...
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Entries in the order in which the client must see them."""
-        ...
 
     def active_changed(self, active: bool) -> None:
         """Failover: this consumer is now the active one, or no longer."""
-        ...
 
     def end_of_topic(self) -> None:
         """The topic has ended, and everything in it is acknowledged: nothing will come any more."""
-        ...
 
     def closed_by_broker(self) -> None:
         """The consumer is gone (seek, topic deleted or unloaded); the client may subscribe again."""
-        ...

@@ -66,11 +66,9 @@ class SubscriptionHost(Protocol):
 
     def subscription_unused(self, subscription: Subscription) -> None:
         """A subscription lost its last consumer."""
-        ...
 
     def delete_subscription(self, name: str, *, knowing: Consumer | None = None) -> None:
         """Delete it and tell its consumers, except the one that is ``knowing``."""
-        ...
 
 
 class Subscription:

@@ -35,7 +35,6 @@ from broker_core.broker.directory.topic_registry import TopicRegistry
 from broker_core.broker.limits import backlog_quota
 from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.topic import Topic
-from broker_core.storage.catalogue import Catalogue
 
 
 def trim(topic: Topic, *, retained: bool = True, on_done: OnDone = lambda _error: None) -> None:
@@ -143,7 +142,6 @@ class Upkeep:
 
     registry: TopicRegistry
     loader: TopicLoader
-    catalogue: Catalogue
     timers: Timers
     settings: InitVar[Settings]
     reserve: DiskReserve
@@ -230,7 +228,7 @@ class Upkeep:
         self._visit()
 
     def _visit(self) -> None:
-        rows = self.catalogue.topics.with_ledgers(self._visited_through, _LOOKED_THROUGH)
+        rows = self.registry.catalogue.topics.with_ledgers(self._visited_through, _LOOKED_THROUGH)
         named = ((topic_id, TopicName.parse(text)) for topic_id, text in rows)
         found = list(islice((each for each in named if self.registry.loaded(each[1]) is None), _VISITS))
         if len(found) == _VISITS:

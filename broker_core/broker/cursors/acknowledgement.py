@@ -39,20 +39,16 @@ class AckListener(Protocol):
 
     def acked(self, position: Position, remaining: int) -> None:
         """An entry was acknowledged by itself, but for ``remaining`` messages of it."""
-        ...
 
     def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
         """Whole entries of one ledger were acknowledged, by one consumer or several; ``entries`` are those of all
         ``acks``."""
-        ...
 
     def passed_over(self, mark_delete: Position) -> None:
         """Everything up to ``mark_delete`` was acknowledged: it expired, was skipped or evicted."""
-        ...
 
     def acks_settled(self) -> None:
         """All acknowledgements of this request were reported."""
-        ...
 
 
 class TopicOfAcks(Protocol):

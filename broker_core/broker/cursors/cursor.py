@@ -36,15 +36,12 @@ class LogGeometry(Protocol):
     @property
     def readable_end(self) -> Position:
         """The last entry that readers see; entry -1 if there is none."""
-        ...
 
     def next_valid(self, position: Position) -> Position:
         """The first entry after ``position``, or where the next one would go."""
-        ...
 
     def previous(self, position: Position) -> Position:
         """The last entry before ``position``, or a place before the first entry."""
-        ...
 
     def count_entries(self, lower_exclusive: Position, upper_inclusive: Position) -> int: ...
 

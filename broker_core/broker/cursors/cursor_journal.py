@@ -27,12 +27,10 @@ class LedgerHolder(Protocol):
     @property
     def released_through(self) -> Position:
         """Entries up to and including this position are not needed."""
-        ...
 
     def when_released(self, on_durable: OnDurable) -> None:
         """Call ``on_durable`` when ``released_through`` is durable, so that it holds after a crash as well; whatever
         the durability, for the deletion that waits for it is synced."""
-        ...
 
 
 class CursorJournal:

@@ -39,7 +39,6 @@ class Expiring(Protocol):
 
     def pass_over(self, position: Position, on_done: OnDone | None = None) -> None:
         """Acknowledge everything up to ``position`` for all its consumers; ``on_done`` hears when that is durable."""
-        ...
 
 
 class _Look(NamedTuple):

@@ -469,7 +469,6 @@ class DelaysHost(Protocol):
 
     def start_over(self) -> None:
         """Have the topic loaded anew, not at once: something of it is lost that only reading its log can tell."""
-        ...
 
 
 class TopicDelays:

@@ -13,7 +13,7 @@ semantics 6.1.3, 6.2.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final, Protocol
@@ -107,21 +107,15 @@ class DelayedTracker(ABC):
     def hold_back(self, entries: list[StoredEntry]) -> list[StoredEntry]:
         """The ones of ``entries`` to be sent now (``entries`` itself if all). They are neighbours in the log,
         acknowledged or not."""
-        held = {i for i, each in enumerate(entries) if (at := deliver_at_ms(each.body)) and self.add(each.position, at)}
-        self.seen(entries)
-        if not held:
-            return entries
-        self.arm()
-        return [entry for number, entry in enumerate(entries) if number not in held]
+        return self._without_held(entries, self.add)
 
     def hold_back_again(self, entries: list[StoredEntry]) -> list[StoredEntry]:
         """As ``hold_back``, of entries that were given or sent before: all are to be sent, unless the clock was set
         back."""
-        held = {
-            i
-            for i, each in enumerate(entries)
-            if (at := deliver_at_ms(each.body)) and self.add_again(each.position, at)
-        }
+        return self._without_held(entries, self.add_again)
+
+    def _without_held(self, entries: list[StoredEntry], hold: Callable[[Position, int], bool]) -> list[StoredEntry]:
+        held = {i for i, each in enumerate(entries) if (at := deliver_at_ms(each.body)) and hold(each.position, at)}
         if not held:
             return entries
         self.arm()
@@ -160,10 +154,6 @@ class DelayedTracker(ABC):
     @abstractmethod
     def add_again(self, position: Position, deliver_at: int) -> bool:
         """Hold back an entry that ``take_due`` gave; false, as always unless the clock was set back: send it."""
-
-    @abstractmethod
-    def seen(self, entries: Sequence[StoredEntry]) -> None:
-        """All of ``entries``, neighbours in the log, were looked at."""
 
     @abstractmethod
     def next_ms(self) -> int | None:
@@ -295,9 +285,6 @@ class InMemoryTracker(DelayedTracker):
             self.delayed_entries = 0
             self._monotone, self._latest_ms = True, 0
             self.arm()
-
-    def seen(self, entries: Sequence[StoredEntry]) -> None:
-        """Entries that are not delayed need no memory here."""
 
     def next_ms(self) -> int | None:
         return self._times[0] if self._times else None

@@ -17,12 +17,10 @@ from broker_core.base.names import NamespaceName, TopicName, shown_name
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
 from broker_core.base.suggest import did_you_mean
-from broker_core.broker.directory.topic_registry import NamespaceFullError, Namespaces, TopicRegistry, TopicsMode
-from broker_core.broker.non_persistent import NonPersistentTopics
+from broker_core.broker.directory.topic_registry import NamespaceFullError, TopicRegistry, TopicsMode
 from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.requests import InitialPosition
 from broker_core.broker.topic import Topic
-from broker_core.storage.catalogue import Catalogue
 
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
@@ -30,12 +28,11 @@ class CreationRules:
     """Each check raises the ServerError that says what may not be made, why, and what to do."""
 
     registry: TopicRegistry
-    namespaces: Namespaces
     policies: PolicyBook
 
     def check_new(self, name: TopicName) -> None:
         """NotAllowedError if a topic of that name exists, or may not be made by an administrator."""
-        self.namespaces.require(name.namespace_name)
+        self.registry.namespaces.require(name.namespace_name)
         if name.partition_index >= 0:
             raise NotAllowedError(
                 f"{name} is named like a partition",
@@ -62,7 +59,7 @@ class CreationRules:
     def check_made_by_use(self, name: TopicName, *, create: bool) -> None:
         """TopicNotFoundError unless the topic, which does not exist or is an unused partition, may be made by being
         used; ``create``: the client asks for that."""
-        self.namespaces.require(name.namespace_name)
+        self.registry.namespaces.require(name.namespace_name)
         if self.registry.is_partition(name):
             return
         self.settings_to_make_by_use(name, create=create)
@@ -131,7 +128,6 @@ class PartitionGrowth:
     partition and makes it if it was never used."""
 
     registry: TopicRegistry
-    catalogue: Catalogue
     policies: PolicyBook
     topic: Callable[[TopicName], Topic]
 
@@ -162,7 +158,7 @@ class PartitionGrowth:
         for index in range(count):
             row = self.registry.row(name.partition(index))
             if row is not None:
-                found |= {each.name: each.properties for each in self.catalogue.subscriptions.of_topic(row.id)}
+                found |= {each.name: each.properties for each in self.registry.catalogue.subscriptions.of_topic(row.id)}
             if not index % _LOOKED_AT_A_STEP:
                 yield
         return found
@@ -190,9 +186,7 @@ class Deletion:
     """
 
     registry: TopicRegistry
-    namespaces: Namespaces
     policies: PolicyBook
-    non_persistent: NonPersistentTopics
     topic: Callable[[TopicName], Topic]
     _under_way: set[TopicName] = field(default_factory=set, init=False)
 
@@ -207,10 +201,10 @@ class Deletion:
             self.registry.remove_loaded(name)
             topic.delete()
         else:
-            if name not in self.non_persistent and not self.registry.is_partition(name):
+            if name not in self.registry.non_persistent and not self.registry.is_partition(name):
                 auto_creation = self.policies.settings.allow_auto_topic_creation
                 raise topic_not_found(self.registry, name, auto_creation=auto_creation)
-            self.non_persistent.remove(name)
+            self.registry.non_persistent.remove(name)
         if not self.registry.is_partition(name):
             self.policies.forget_topic(name)
             if name.persistent:
@@ -219,7 +213,7 @@ class Deletion:
     def _check_without_clients(self, name: TopicName) -> None:
         """NotAllowedError if a client is connected. Subscriptions without consumers go with their topic, as in
         Pulsar."""
-        passing = self.non_persistent.get(name)
+        passing = self.registry.non_persistent.get(name)
         if passing is not None and passing.in_use:
             raise NotAllowedError(f"{name} is in use", hint="close its clients, or delete the topic with force")
         topic = self.registry.loaded(name)  # one that is not loaded has no clients
@@ -280,7 +274,7 @@ class Deletion:
 
     def delete_namespace(self, name: NamespaceName, *, force: bool = False) -> None:
         """Delete a namespace. NotAllowedError while it has topics, unless ``force``, which deletes them."""
-        self.namespaces.require(name)
+        self.registry.namespaces.require(name)
         left = sorted({TopicName.parse(topic).base for topic in self.registry.names_in(name, TopicsMode.ALL)})
         of_users = [topic for topic in left if not topic.is_system]
         if of_users and not force:
@@ -293,5 +287,5 @@ class Deletion:
                 self.delete_partitioned(topic, force=True)
             else:
                 self.delete_topic(topic, force=True)
-        self.namespaces.delete(name)
+        self.registry.namespaces.delete(name)
         self.policies.forget_namespace(name)

@@ -23,7 +23,6 @@ from broker_core.broker.directory.topic_registry import TopicRegistry
 from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.topic import Surroundings, Topic, deduplicates
 from broker_core.storage.catalogue import TopicRow
-from broker_core.storage.store import Store
 
 OnRecovered: TypeAlias = Callable[[ServerError | None], None]
 """Called when a crash has left nothing to do for a topic; with the error for which it cannot be opened, if any."""
@@ -43,7 +42,6 @@ class TopicLoader:
 
     registry: TopicRegistry
     policies: PolicyBook
-    store: Store
     surroundings: Surroundings
     recover: Recover
 
@@ -58,7 +56,7 @@ class TopicLoader:
             raise TopicNotFoundError(f"{name} does not exist")
         settings = self.policies.settings_of(name)
         try:
-            log = self.store.open_log(row.id, drained=deduplicates(name, settings))
+            log = self.surroundings.store.open_log(row.id, drained=deduplicates(name, settings))
         except DiskFailedError:
             raise  # the broker stops
         except StorageError as error:
@@ -121,7 +119,7 @@ class TopicLoader:
         if row is None:
             then()
         else:
-            self.store.when_drained(row.id, then)
+            self.surroundings.store.when_drained(row.id, then)
 
     def _row_of_unloaded(self, name: TopicName) -> TopicRow | None:
         return None if self.registry.loaded(name) is not None else self.registry.row(name)

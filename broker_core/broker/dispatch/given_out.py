@@ -31,24 +31,19 @@ class WaitingRoom(Protocol):
 
     def __len__(self) -> int:
         """How many wait."""
-        ...
 
     def add(self, position: Position) -> None:
         """An entry that no consumer holds any more waits to be sent again."""
-        ...
 
     def take(self, ledger: int, entries: Sequence[int]) -> None:
         """These entries were given to consumers. Those of them that waited here wait no more."""
-        ...
 
     def discard(self, position: Position) -> None:
         """The entry need not be sent any more. Harmless if it does not wait."""
-        ...
 
     def discard_through(self, mark_delete: Position, most: int) -> bool:
         """Entries up to ``mark_delete`` need not be sent any more: take up to ``most`` of them out. Whether that was
         all."""
-        ...
 
 
 class PendingWatcher(Protocol):

@@ -59,18 +59,15 @@ class EntryLog(Protocol):
 
     def append(self, body: bytes, messages: int, on_durable: OnDurable) -> Position:
         """Take an entry and give it its position; ``on_durable`` is called later, in the order of appends."""
-        ...
 
     def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> Position:
         """``append`` of entries that came together; ``on_durable`` is called once for all of them.
 
         Returns the position of the first; each of the others has the entry id after the one before.
         """
-        ...
 
     def when_stored(self, then: OnDurable) -> None:
         """Call ``then`` when all that was appended so far is as durable as it will be, at once if it is."""
-        ...
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -19,7 +19,7 @@ import logging
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection
-from heapq import heappop, heappush
+from itertools import count
 from typing import Final, Generic, Literal
 
 from pyroaring import BitMap
@@ -55,7 +55,6 @@ class HashRing(Generic[C]):
         self._at: dict[int, list[C]] = {}
         self._names: dict[C, tuple[str, int]] = {}
         self._points_taken: dict[C, list[int]] = {}
-        self._indexes = _FreeIndexes()
 
     def select(self, hash_: int) -> C | None:
         points = self._in_order or self._put_in_order()
@@ -74,7 +73,8 @@ class HashRing(Generic[C]):
         return [self.hash_of(f"{label}{number}".encode()) for number in self._numbers]
 
     def add(self, consumer: C) -> Collection[C]:
-        self._names[consumer] = (consumer.name, self._indexes.take(consumer.name))
+        taken = {index for name, index in self._names.values() if name == consumer.name}
+        self._names[consumer] = (consumer.name, next(index for index in count() if index not in taken))
         points = self._points_taken[consumer] = list(dict.fromkeys(self.points_of(consumer)))
         losers: dict[C, None] = {}
         owned = 0
@@ -112,7 +112,7 @@ class HashRing(Generic[C]):
             elif not self._first_comer_owns and len(here) > 1:
                 losers.update(dict.fromkeys(here))
         self._in_order = _NO_POINTS
-        self._indexes.give_back(*self._names.pop(consumer))
+        del self._names[consumer]
         return list(losers)
 
     def hashes_of(self, consumer: C) -> Hashes:
@@ -149,25 +149,3 @@ class HashRing(Generic[C]):
 def _place_of(key: bytes) -> int:
     """The hash of ``key`` on a ring of Pulsar 4: a slot but for the first."""
     return murmur3_31(key) % (SLOTS - 1) + 1
-
-
-class _FreeIndexes:
-    """Numbers the consumers of each name from 0 on: one that joins gets the lowest number that is free."""
-
-    def __init__(self) -> None:
-        self._bearers: dict[str, int] = {}
-        self._free: dict[str, list[int]] = {}
-
-    def take(self, name: str) -> int:
-        """The number of a consumer of that name that joins."""
-        bearers = self._bearers.get(name, 0)
-        self._bearers[name] = bearers + 1
-        free = self._free.get(name)
-        return heappop(free) if free else bearers
-
-    def give_back(self, name: str, index: int) -> None:
-        """A consumer of that name has left."""
-        heappush(self._free.setdefault(name, []), index)
-        self._bearers[name] -= 1
-        if not self._bearers[name]:
-            del self._bearers[name], self._free[name]

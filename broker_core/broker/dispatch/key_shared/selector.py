@@ -51,27 +51,21 @@ class Selector(Protocol[C]):
 
     def hash_of(self, key: bytes) -> int:
         """The hash of a sticky key."""
-        ...
 
     def select(self, hash_: int) -> C | None:
         """The consumer that owns it; None if none does."""
-        ...
 
     def add(self, consumer: C) -> Collection[C]:
         """Let a consumer in; those that lost hashes to it. ConsumerAssignError: refused, and nothing has changed."""
-        ...
 
     def remove(self, consumer: C) -> Collection[C]:
         """Let it go; others that lost hashes by it, which happens only where points of a ring are shared."""
-        ...
 
     def hashes_of(self, consumer: C) -> Hashes:
         """The hashes of a member, and perhaps more where a point of a ring is shared."""
-        ...
 
     def ranges(self) -> list[tuple[HashRange, C]]:
         """Ranges and their owners, in order, neighbours of one owner joined. Computed by each call, for statistics."""
-        ...
 
 
 def slot_of(key: bytes) -> int:
