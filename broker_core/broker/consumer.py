@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from broker_core.base.errors import ConsumerNotFoundError, ServerError
 from broker_core.base.positions import Position
-from broker_core.broker.positions.position_map import PendingAcks
+from broker_core.broker.positions import PendingAcks
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest
 from broker_core.broker.sinks import ConsumerSink, Delivery

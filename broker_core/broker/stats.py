@@ -21,7 +21,7 @@ from broker_core.base.steps import drained
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.dispatch.key_shared.draining import DrainingHashStats, KeyStats
-from broker_core.broker.dispatch.key_shared.selector import HashRange
+from broker_core.broker.dispatch.key_shared.selectors import HashRange
 from broker_core.broker.limits.backlog_quota import (
     backlog_bytes,
     first_stored_ms,

@@ -27,9 +27,8 @@ from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer, OnDone
 from broker_core.broker.cursors.cursor import Cursor
-from broker_core.broker.cursors.cursor_journal import LedgerHolder
+from broker_core.broker.cursors.cursor_journal import LedgerHolder, StoredCursor, StoredCursors
 from broker_core.broker.cursors.seeking import StoredMessages, before_position, before_time
-from broker_core.broker.cursors.stored_cursors import StoredCursor, StoredCursors
 from broker_core.broker.delayed import TopicDelays
 from broker_core.broker.dispatch.passes import Turn
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked

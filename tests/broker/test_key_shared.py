@@ -11,7 +11,7 @@ from broker_core.base.errors import ConsumerAssignError, ConsumerBusyError, NotA
 from broker_core.base.positions import Position
 from broker_core.broker import Consumer, SubscriptionType, topic_stats
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
-from broker_core.broker.dispatch.key_shared.hash_ring import HashRing
+from broker_core.broker.dispatch.key_shared.selectors import HashRing
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from broker_core.wire.entry import seal_entry

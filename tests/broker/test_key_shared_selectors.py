@@ -16,9 +16,16 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import ConsumerAssignError
 from broker_core.base.hashing import murmur3_31, murmur3_unsigned
-from broker_core.broker.dispatch.key_shared.hash_ring import HashRing, RingForm
-from broker_core.broker.dispatch.key_shared.selector import SLOTS, HashRange, Selector, slot_of
-from broker_core.broker.dispatch.key_shared.selectors import AutoSplitRanges, StickyRanges
+from broker_core.broker.dispatch.key_shared.selectors import (
+    SLOTS,
+    AutoSplitRanges,
+    HashRange,
+    HashRing,
+    RingForm,
+    Selector,
+    StickyRanges,
+    slot_of,
+)
 
 ORDER = b"Order-3459134"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.positions import Position
-from broker_core.broker.positions.position_map import PositionMap
+from broker_core.broker.positions import PositionMap
 
 LEDGERS = st.integers(1, 3)
 ENTRIES = st.lists(st.integers(0, 9), min_size=1, max_size=6, unique=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.positions import Position
-from broker_core.broker.positions.position_set import PositionSet, Run
+from broker_core.broker.positions import PositionSet, Run
 
 POSITIONS = st.builds(Position, st.integers(0, 3), st.integers(0, 40))
 

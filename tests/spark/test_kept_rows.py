@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.dispatch.key_shared.selector import slot_of
+from broker_core.broker.dispatch.key_shared.selectors import slot_of
 from broker_core.client import Client
 from pulsarish_spark.rows.kept_rows import EventWindow, KeptRows, SlotRange
 from tests.spark.batches import batch_reader, read_values

@@ -25,7 +25,7 @@ from pyroaring import BitMap
 
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position, positions_of
-from broker_core.broker.positions.position_set import PositionSet
+from broker_core.broker.positions import PositionSet
 from broker_core.storage.cursor_state import AlsoAcked, CursorChange, CursorState, Deleted, MarkDelete, Partial
 from broker_core.wire.ack_sets import words_of_bits
 

@@ -16,7 +16,7 @@ from broker_core.base.settings import Settings
 from broker_core.broker.delayed.tracker import DelayedTracker
 from broker_core.broker.dispatch.dispatcher import DispatchContext
 from broker_core.broker.dispatch.given_out import GivenOut, WaitingRoom
-from broker_core.broker.positions.position_set import PositionSet
+from broker_core.broker.positions import PositionSet
 from broker_core.broker.sinks import Delivery
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.ack_sets import words_of_bits

@@ -21,7 +21,7 @@ from broker_core.broker.dispatch.dispatcher import DispatchContext
 from broker_core.broker.dispatch.passes import Passes
 from broker_core.broker.dispatch.round_robin import RoundRobin
 from broker_core.broker.dispatch.unacked_limits import SubscriptionUnacked
-from broker_core.broker.positions.position_map import PositionMap
+from broker_core.broker.positions import PositionMap
 from broker_core.broker.sinks import Delivery
 
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from broker_core.base.clock import TimerHandle, Timers
 from broker_core.base.positions import Position
-from broker_core.broker.positions.position_set import PositionSet, Run
+from broker_core.broker.positions import PositionSet, Run
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 

@@ -20,7 +20,7 @@ from broker_core.broker.dispatch.dispatcher import DispatchContext
 from broker_core.broker.dispatch.entry_source import by_ledger
 from broker_core.broker.dispatch.given_out import entries_of
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
-from broker_core.broker.positions.position_set import PositionSet
+from broker_core.broker.positions import PositionSet
 from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.sinks import Delivery
 from broker_core.wire.entry_peek import ChunkPlace, chunk_place, may_be_chunks

@@ -11,7 +11,7 @@ from hypothesis.stateful import invariant, rule
 
 from broker_core.broker import SubscribeRequest, SubscriptionType
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
-from broker_core.broker.dispatch.key_shared.selector import slot_of
+from broker_core.broker.dispatch.key_shared.selectors import slot_of
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
 from tests.broker.clients import Client
 from tests.broker.whole.machine import WholeBrokerMachine

@@ -22,8 +22,7 @@ from broker_core.broker.dispatch.dispatcher import DispatchContext, DispatchStat
 from broker_core.broker.dispatch.entry_source import by_ledger
 from broker_core.broker.dispatch.given_out import entries_of
 from broker_core.broker.dispatch.key_shared.draining import DrainingHashes, RecordedPositions, key_stats
-from broker_core.broker.dispatch.key_shared.selector import Hashes
-from broker_core.broker.dispatch.key_shared.selectors import make_selector
+from broker_core.broker.dispatch.key_shared.selectors import Hashes, make_selector
 from broker_core.broker.dispatch.key_shared.waiting_room import KeyWaitingRoom
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.requests import KeySharedMode, KeySharedPolicy, SubscriptionType

@@ -18,7 +18,7 @@ import msgspec
 from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.dispatch.key_shared.selector import HashRange, Selector
+from broker_core.broker.dispatch.key_shared.selectors import HashRange, Selector
 
 
 class _Draining:

@@ -15,9 +15,8 @@ from itertools import islice, takewhile
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatch.key_shared.draining import DrainingHashes
-from broker_core.broker.dispatch.key_shared.selector import Selector
-from broker_core.broker.positions.position_map import PositionMap
-from broker_core.broker.positions.position_set import PositionSet
+from broker_core.broker.dispatch.key_shared.selectors import Selector
+from broker_core.broker.positions import PositionMap, PositionSet
 
 
 class WaitingKeys:
