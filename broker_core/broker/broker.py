@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Broker``: the door to all topics of one store. It puts the parts together and has what needs several of them.
+"""``Broker``: the door to all topics of one store. The broker puts the parts together and has methods that need several
+of them.
 
 Which topics exist is asked of ``registry``, what may be made is decided by ``CreationRules``, loading, growing and
 deleting have parts of their own, all in ``directory``. Pure: files belong to ``storage``, connections to ``server``.

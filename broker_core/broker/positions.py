@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets and maps of entries. ``PositionSet``: an ordered set, one compressed bitmap for each ledger.
 
-Used for what was acknowledged out of order and for what waits to be sent again. It knows nothing of which entries exist
-or of gaps between ledgers. Every operation on one entry costs the same however many entries or holes there are.
+Sets have the entries that were acknowledged out of order, and those that wait to be sent again. They know nothing of
+which entries exist or of gaps between ledgers. Every operation on one entry costs the same however many entries or
+holes there are.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def deduplicates(name: TopicName, settings: Settings) -> bool:
 class Topic:
     """A loaded topic. ``subscriptions`` are by name, durable and not.
 
-    It has 32 methods, as all that happens to a topic meets here; each asks those who know the rule, and is short.
+    A topic has 32 methods, as producers, subscriptions and policies meet here; each asks the part that knows the rule.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class Topic:
         return "Disabled" if self.deduplication is None else "Enabled"
 
     def _switch_deduplication(self) -> None:
-        """Turn deduplication on or off as the settings say. It does not know what was sent before it is on."""
+        """Turn deduplication on or off as the settings say. Messages sent before it is on are unknown to it."""
         former = self.deduplication
         wanted = deduplicates(self.name, self.settings)
         if former is not None and wanted:
@@ -351,7 +351,7 @@ class Topic:
     # -- policies
 
     def apply(self, settings: Settings, quotas: Quotas) -> None:
-        """A policy was changed. It holds at once, but for what a connected producer or consumer was told."""
+        """A policy was changed. The change holds at once, but for limits that a connected client was told."""
         self.settings = settings
         self.quotas = quotas
         try:

@@ -46,9 +46,9 @@ class _Look(NamedTuple):
 
     Attributes:
         old_through: The last of the old entries.
-        end: Where it ended.
-        more: It ended before all old ones were seen, and the next one goes on.
-        refused: Why the disk ended it, if that did.
+        end: Where the slice ended.
+        more: The slice ended before all old ones were seen, and the next one goes on.
+        refused: Why the disk ended the slice, if it did.
     """
 
     old_through: Position | None

@@ -2,7 +2,7 @@
 """Places in a log: where a subscription must stand so that a given entry, or the first one of a given time, is the next
 to come; ``Backlog``, the unacknowledged rest behind a place; ``StoredMessages``, the questions of administrators.
 
-Those answers are mark-delete positions: the entry right before the wanted one. Source: semantics 1.4.6.
+Answers are mark-delete positions: the entry right before the wanted one. Source: semantics 1.4.6.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class BucketCursor:
         self._unpack()
 
     def pop(self) -> int:
-        """The next key; the cursor moves on. It must be loaded."""
+        """The next key; the cursor, which must be loaded, moves on."""
         key = self._unpacked.pop()
         self._row += 1
         if self._unpacked:

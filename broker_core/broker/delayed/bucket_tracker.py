@@ -2,7 +2,7 @@
 """``BucketTracker``: one dispatcher's way through the delayed index of its topic.
 
 The index is shared and does not know who was given what; all that a dispatcher has of its own is how far it has come,
-``passed_key``, and for each bucket a cursor. Who is responsible for a delayed entry follows from keys alone:
+``passed_key``, and for each bucket a cursor. Keys alone say whether the read or the index gives a delayed entry:
 
 - Entries that the index had seen when the dispatcher began (``_base``): those up to ``_start_key`` are sent when they
   are read from the log, those beyond it by the index, also if they were not read yet. So a restart need not read
@@ -34,7 +34,7 @@ from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.delayed.bucket import BucketCursor, key_of, last_key_of_ms, left_after, position_of, time_of
 from broker_core.broker.delayed.index import BucketLimits, DelayedIndex
-from broker_core.broker.delayed.tracker import Acknowledged, DelayedTracker, DueRule, InMemoryTracker
+from broker_core.broker.delayed.tracker import AckState, DelayedTracker, DueRule, InMemoryTracker
 from broker_core.storage.bucket_snapshot import BucketSnapshot, DamagedBucketError
 from broker_core.storage.buckets import BucketStore
 from broker_core.storage.ledger import StoredEntry
@@ -55,7 +55,7 @@ class BucketTracker(DelayedTracker):
         passed_key: Everything up to this is in the hands of the dispatcher, or will be when it is read.
     """
 
-    def __init__(self, index: DelayedIndex, due: DueRule, timers: Timers, cursor: Acknowledged) -> None:
+    def __init__(self, index: DelayedIndex, due: DueRule, timers: Timers, cursor: AckState) -> None:
         super().__init__(due, timers)
         self.passed_key = -1
         self._index = index
@@ -485,7 +485,7 @@ class TopicDelays:
         self._store = store
         self._oldest_needed_ledger = oldest_needed_ledger
 
-    def tracker(self, cursor: Acknowledged) -> DelayedTracker | None:
+    def tracker(self, cursor: AckState) -> DelayedTracker | None:
         """Make the tracker of a new Shared or Key_Shared dispatcher; None: delayed delivery is switched off."""
         host, settings = self._host, self._host.settings
         if not settings.delayed_delivery_enabled:

@@ -79,7 +79,7 @@ class ReadsLog(Protocol):
     def read(self, start: Position, entries_max: int, bytes_max: int) -> list[StoredEntry]: ...
 
 
-class View(Protocol):
+class IndexView(Protocol):
     """One subscription's way through the index: a ``BucketTracker``, which says what each method is for."""
 
     passed_key: int
@@ -125,7 +125,7 @@ class DelayedIndex:
         self._limits = limits
         self._oldest_needed_ledger = oldest_needed_ledger
         self._start_over = start_over
-        self._views: list[View] = []
+        self._views: list[IndexView] = []
         self._seal_at = limits.min_index_count
         self._unwritten: set[int] = set()
         self._merging: set[int] = set()
@@ -136,10 +136,10 @@ class DelayedIndex:
 
     # -- views
 
-    def attach(self, view: View) -> None:
+    def attach(self, view: IndexView) -> None:
         self._views.append(view)
 
-    def detach(self, view: View) -> None:
+    def detach(self, view: IndexView) -> None:
         self._views.remove(view)
         self.drop_passed()
 

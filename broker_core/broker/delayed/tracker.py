@@ -33,7 +33,7 @@ TICK_MIN_MS: Final = 10
 """A dispatcher that has no permits for what is due is not woken more often than this, however short the tick."""
 
 
-class Acknowledged(Protocol):
+class AckState(Protocol):
     """The cursor, as far as delayed delivery is concerned."""
 
     @property
@@ -202,7 +202,7 @@ class InMemoryTracker(DelayedTracker):
     pointless (fixed-delay detection).
     """
 
-    def __init__(self, due: DueRule, timers: Timers, cursor: Acknowledged, look_ahead_entries: int) -> None:
+    def __init__(self, due: DueRule, timers: Timers, cursor: AckState, look_ahead_entries: int) -> None:
         """``look_ahead_entries``: held back at least before fixed-delay detection stops reading."""
         super().__init__(due, timers)
         self._cursor = cursor

@@ -40,7 +40,7 @@ _REPETITIONS: Final = frozenset("*+?{")
 _Matcher = Callable[[str], object]
 
 
-class _Part(NamedTuple):
+class _Piece(NamedTuple):
     """A piece of the automaton: ``first`` and ``last`` are sets of atoms, a bit for each. ``empty``: it may match
     nothing."""
 
@@ -49,7 +49,7 @@ class _Part(NamedTuple):
     empty: bool
 
 
-_NOTHING: Final = _Part(0, 0, True)
+_NOTHING: Final = _Piece(0, 0, True)
 
 
 class NamePattern:
@@ -107,7 +107,7 @@ class _Builder:
         self._at = 0
         self._depth = 0
 
-    def build(self) -> _Part:
+    def build(self) -> _Piece:
         """The whole expression. Anchors around it say nothing, since names are matched whole."""
         if self._text.startswith("^"):
             self._at = 1
@@ -119,23 +119,23 @@ class _Builder:
             raise self._refusal("a parenthesis is closed that was not opened")
         return whole
 
-    def _alternatives(self) -> _Part:
+    def _alternatives(self) -> _Piece:
         first, last, empty = self._sequence()
         while self._peek() == "|":
             self._at += 1
             other = self._sequence()
             first, last, empty = first | other.first, last | other.last, empty or other.empty
-        return _Part(first, last, empty)
+        return _Piece(first, last, empty)
 
-    def _sequence(self) -> _Part:
+    def _sequence(self) -> _Piece:
         whole = _NOTHING
         while self._peek() not in ("", "|", ")"):
             whole = self._joined(whole, self._repeated())
         return whole
 
-    def _joined(self, left: _Part, right: _Part) -> _Part:
+    def _joined(self, left: _Piece, right: _Piece) -> _Piece:
         self._connect(left.last, right.first)
-        return _Part(
+        return _Piece(
             left.first | right.first if left.empty else left.first,
             left.last | right.last if right.empty else right.last,
             left.empty and right.empty,
@@ -147,7 +147,7 @@ class _Builder:
             self.follow[lowest.bit_length() - 1] |= behind
             before ^= lowest
 
-    def _repeated(self) -> _Part:
+    def _repeated(self) -> _Piece:
         """One part with what stands behind it: ``*``, ``+``, ``?`` or a count, perhaps lazy, which is the same here."""
         start = self._at
         part = self._single()
@@ -193,7 +193,7 @@ class _Builder:
             self._at += 1
         return quantity
 
-    def _single(self) -> _Part:
+    def _single(self) -> _Piece:
         """A group, a quotation or an atom."""
         text, at = self._text, self._at
         character = text[at]
@@ -210,7 +210,7 @@ class _Builder:
         self._at = at + 1
         return self._atom(_any if character == "." else character.__eq__)
 
-    def _group(self) -> _Part:
+    def _group(self) -> _Piece:
         opening = _GROUP.match(self._text, self._at, self._end)
         if opening is None or self._text.startswith("?", opening.end()):
             raise self._refusal("it looks around, sets flags or does something else that begins with (?")
@@ -225,7 +225,7 @@ class _Builder:
         self._at += 1
         return inside
 
-    def _class(self) -> _Part:
+    def _class(self) -> _Piece:
         found = _CLASS.match(self._text, self._at, self._end)
         if found is None or any(pair in found[0] for pair in ("&&", "--", "||", "~~")):
             raise self._refusal("a class in brackets is not closed, empty, or made of others")
@@ -235,7 +235,7 @@ class _Builder:
         except re.error as error:
             raise self._refusal(str(error)) from error
 
-    def _escaped(self) -> _Part:
+    def _escaped(self) -> _Piece:
         quoted = _QUOTED.match(self._text, self._at, self._end)
         if quoted is not None:
             self._at = quoted.end()
@@ -253,13 +253,13 @@ class _Builder:
             raise self._refusal(f"\\{escaped} is not known")
         return self._atom(escaped.__eq__)
 
-    def _atom(self, matches: _Matcher) -> _Part:
+    def _atom(self, matches: _Matcher) -> _Piece:
         if len(self.atoms) >= ATOMS_MAX:
             raise self._refusal(f"with its counts written out it has more than {ATOMS_MAX} characters")
         bit = 1 << len(self.atoms)
         self.atoms.append(matches)
         self.follow.append(0)
-        return _Part(bit, bit, False)
+        return _Piece(bit, bit, False)
 
     def _peek(self) -> str:
         return self._text[self._at] if self._at < self._end else ""

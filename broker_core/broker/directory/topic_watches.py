@@ -34,7 +34,7 @@ OnChange = Callable[[Sequence[str], Sequence[str]], None]
 """Gets the names of topics that are new, and of those that are gone."""
 
 
-class Change(NamedTuple):
+class TopicChange(NamedTuple):
     """A topic, or ``partitions`` of it, were made or deleted; there may be very many partitions."""
 
     name: TopicName
@@ -60,7 +60,7 @@ class TopicWatch:
         self.topics: SortedList = SortedList()
         self._pattern = NamePattern(_without_domain(pattern))
         self._on_change = on_change
-        self._missed: deque[Change] | None = None
+        self._missed: deque[TopicChange] | None = None
 
     @property
     def topics_hash(self) -> str:
@@ -84,7 +84,7 @@ class TopicWatch:
             yield from self._update(self._missed.popleft(), [])
         self._missed = None
 
-    def changed(self, change: Change) -> Iterator[None]:
+    def changed(self, change: TopicChange) -> Iterator[None]:
         """Tell of names that match and were not known, or were; in steps, of which a single topic needs none."""
         if self._missed is not None:
             self._missed.append(change)
@@ -94,7 +94,7 @@ class TopicWatch:
         if names:
             self._on_change(*((names, ()) if change.appeared else ((), names)))
 
-    def _update(self, change: Change, updated: list[str]) -> Iterator[None]:
+    def _update(self, change: TopicChange, updated: list[str]) -> Iterator[None]:
         """Put into ``topics``, or take out of it, what matches; ``updated`` gets the names."""
         if not self._matches(change.name):  # a partition matches as its topic does
             return
@@ -141,19 +141,19 @@ class TopicWatches:
 
     def appeared(self, name: TopicName, partitions: range | None = None) -> None:
         """A topic was made, or ``partitions`` of it were."""
-        self._changed(Change(name, partitions, appeared=True))
+        self._changed(TopicChange(name, partitions, appeared=True))
 
     def disappeared(self, name: TopicName, partitions: range | None = None) -> None:
         """A topic was deleted, or ``partitions`` of it were."""
-        self._changed(Change(name, partitions, appeared=False))
+        self._changed(TopicChange(name, partitions, appeared=False))
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: TopicChange) -> None:
         watches = list(self._by_namespace.get(change.name.namespace_name, ()))
         if watches:
             self._told.append(self._tell(change, watches))
             self._passes.kick()
 
-    def _tell(self, change: Change, watches: Sequence[TopicWatch]) -> Iterator[None]:
+    def _tell(self, change: TopicChange, watches: Sequence[TopicWatch]) -> Iterator[None]:
         for number, watch in enumerate(watches, 1):
             if watch in self._by_namespace.get(watch.namespace, ()):
                 yield from watch.changed(change)

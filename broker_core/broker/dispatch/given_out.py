@@ -47,7 +47,8 @@ class WaitingRoom(Protocol):
 
 
 class PendingWatcher(Protocol):
-    """Is told which entries are no longer pending. Key_Shared uses it to let later entries of the same keys go on."""
+    """A listener that hears which entries are no longer pending. Key_Shared uses it to let later entries of the same
+    keys go on."""
 
     def entry_gone(self, owner: Consumer, position: Position) -> None:
         """The entry that ``owner`` held was acknowledged."""
@@ -56,7 +57,7 @@ class PendingWatcher(Protocol):
         """Whole entries of one ledger were acknowledged; those that another consumer held went by ``entry_gone``."""
 
     def taken_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """``consumer`` does not hold these entries any more. Those that are not acknowledged wait again."""
+        """``consumer`` does not hold these entries any more. Entries that are not acknowledged wait again."""
 
     def settled(self) -> None:
         """All acknowledgements of one request were reported."""
@@ -140,7 +141,7 @@ class GivenOut:
             traffic.bytes += size_bytes
 
     def given(self, ledger: int, entries: Sequence[int], owners: Sequence[Consumer]) -> None:
-        """Each of ``entries`` was sent to the consumer at the same place in ``owners``. It waits no more."""
+        """Each of ``entries`` was sent to the consumer at the same place in ``owners``; none of them waits any more."""
         if not self.owners.put_all(ledger, entries, owners):
             invariant(False, "one of %s:%s was given out though a consumer had it", ledger, entries)
         self._room.take(ledger, entries)
@@ -207,7 +208,7 @@ class GivenOut:
     # -- back to the waiting room
 
     def take(self, consumer: Consumer, positions: Iterable[Position]) -> None:
-        """Take back those of ``positions`` that ``consumer`` holds. It may have them again at once."""
+        """Take back those of ``positions`` that ``consumer`` holds; it may have them again at once."""
         pending = consumer.pending
         before = pending.unacked
         taken = [position for position in positions if pending.remove(position)]

@@ -150,7 +150,7 @@ class LogReader:
     def _damaged(self, error: UnreadableEntryError, *, stop: bool = True) -> Position:
         """Book a damaged entry, and those lost with it; returns where to go on.
 
-        ``stop``: not one that was read before. It holds up nothing behind it, which is looked at by itself.
+        ``stop``: not an entry that was read before, which holds up nothing behind it.
         """
         position = error.position
         if error.refused:

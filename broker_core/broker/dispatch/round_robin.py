@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 C = TypeVar("C")
 
 
-class _Level(Generic[C]):
+class _PriorityLevel(Generic[C]):
     """The consumers of one priority. ``available``: bit i is set when ``members[i]`` can take entries."""
 
     __slots__ = ("available", "members", "turn")
@@ -42,10 +42,10 @@ class _Level(Generic[C]):
 
 
 class RoundRobin(Generic[C]):
-    """Consumers in order. Those that are not available are passed over."""
+    """Consumers in order. Consumers that are not available are passed over."""
 
     def __init__(self) -> None:
-        self._levels: dict[int, _Level[C]] = {}
+        self._levels: dict[int, _PriorityLevel[C]] = {}
         self._order: list[int] = []
         self._places: dict[C, tuple[int, int]] = {}
 
@@ -60,7 +60,7 @@ class RoundRobin(Generic[C]):
         """Let ``member`` in; it is not available until ``set_available`` says so."""
         level = self._levels.get(priority)
         if level is None:
-            level = self._levels[priority] = _Level()
+            level = self._levels[priority] = _PriorityLevel()
             insort(self._order, priority)
         self._places[member] = (priority, len(level.members))
         level.members.append(member)

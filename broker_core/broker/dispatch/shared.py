@@ -28,7 +28,8 @@ from broker_core.wire.entry_peek import ChunkPlace, chunk_place, may_be_chunks
 C = TypeVar("C")
 
 UUIDS_MAX: Final = 10_000
-"""Messages under way at a time. Those whose last chunk never comes would stay for ever, so the oldest are forgotten."""
+"""Messages under way at a time. Messages whose last chunk never comes would stay for ever, so the oldest are
+forgotten."""
 
 WAITING_MAX: Final = 1000
 """While so many chunks wait, nothing new is read: entries of several MiB must not be read ahead without end."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``NonPersistentSubscription``: the consumers of one name on a non-persistent topic. It exists while it has any.
+"""``NonPersistentSubscription``: the consumers of one name on a non-persistent topic. A subscription exists while it
+has any.
 
 Nothing is kept: no cursor, no pending acks, no redelivery. An ack is accepted and means nothing; a request that would
 need a stored message is refused. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8.
@@ -29,7 +30,7 @@ KEYLESS = b"NONE_KEY"
 """The key of messages without one where they all go to one consumer (semantics 1.6)."""
 
 
-class Choice:
+class ConsumerChoice:
     """The members of one subscription, and the one that gets a message now. A choice never waits: None means that the
     message is dropped. The rules are those of persistent topics."""
 
@@ -55,14 +56,14 @@ def can_take(consumer: Consumer) -> bool:
     return consumer.permits > 0 and consumer.sink.writable
 
 
-class OneActive(ActiveConsumer, Choice):
+class OneActive(ActiveConsumer, ConsumerChoice):
     """Exclusive and Failover: the active consumer or none (semantics 2.2, 2.3)."""
 
     def next(self, body: bytes) -> Consumer | None:
         return self.consumer if self.consumer is not None and can_take(self.consumer) else None
 
 
-class InTurns(Choice):
+class InTurns(ConsumerChoice):
     """Shared: in turns among the consumers of the best priority that can take a message (semantics 2.4.2)."""
 
     def __init__(self) -> None:
@@ -85,7 +86,7 @@ class InTurns(Choice):
         return None
 
 
-class ByKey(Choice):
+class ByKey(ConsumerChoice):
     """Key_Shared: the owner of the entry's key. Nothing is ever sent again, so no key waits (semantics 2.6 to 2.8)."""
 
     def __init__(self, request: SubscribeRequest, settings: Settings) -> None:
@@ -111,7 +112,7 @@ class ByKey(Choice):
         return owner if owner is not None and can_take(owner) else None
 
 
-def make_choice(request: SubscribeRequest, topic: TopicName, settings: Settings) -> Choice:
+def make_choice(request: SubscribeRequest, topic: TopicName, settings: Settings) -> ConsumerChoice:
     """The choice for a subscription whose first consumer asks with ``request``."""
     if request.kind.has_active_consumer:
         return OneActive(request.kind, topic, settings)

@@ -170,7 +170,7 @@ class NonPersistentTopic:
     # -- policies
 
     def apply(self, settings: Settings) -> None:
-        """A policy was changed. It holds at once, but for what a connected producer or consumer was told."""
+        """A policy was changed. The change holds at once, but for limits that a connected client was told."""
         self.settings = settings
         for subscription in self.subscriptions.values():
             subscription.apply(settings)

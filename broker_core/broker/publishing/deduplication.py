@@ -68,7 +68,7 @@ class Deduplication:
         self.pushed[name] = last_id
 
     def stored(self, name: str, last_id: int) -> None:
-        """The entry is durable. It may have been sent before deduplication was last turned on."""
+        """The entry, which may have been sent before deduplication was last turned on, is durable."""
         self.persisted[name] = last_id
         if last_id > self.pushed.get(name, -1):
             self.pushed[name] = last_id

@@ -40,7 +40,7 @@ from broker_core.wire.entry import read_metadata, split_entry
 from broker_core.wire.heads import SendHead, send_columns
 
 
-class _Run(NamedTuple):
+class _SentRun(NamedTuple):
     """Entries in flight. ``answer``: where the first one is; or the error, or POSITION_EARLIEST for a duplicate, of a
     single one that is not stored."""
 
@@ -50,7 +50,7 @@ class _Run(NamedTuple):
     size_bytes: int
 
 
-_JOINT: Final = _Run((), (), POSITION_LATEST, 0)
+_JOINT: Final = _SentRun((), (), POSITION_LATEST, 0)
 """Stands for an entry that went in together with those of other producers: its ``JointRun`` answers it."""
 
 
@@ -107,7 +107,7 @@ class Producer:
     _sink: ProducerSink | None = field(init=False)
     _of_connection: InFlight = field(init=False)
     plain_log: EntryLog | None = field(default=None, init=False)
-    _in_flight: deque[_Run] = field(default_factory=deque, init=False)
+    _in_flight: deque[_SentRun] = field(default_factory=deque, init=False)
     _records: deque[tuple[str, int]] = field(default_factory=deque, init=False)
     _replicates: bool = field(init=False)
     _unstored: int = field(default=0, init=False)
@@ -206,7 +206,7 @@ class Producer:
         self, sequence_ids: Sequence[int], highest_ids: Sequence[int], first: Position, size_bytes: int, messages: int
     ) -> None:
         """A run was appended."""
-        self._in_flight.append(_Run(sequence_ids, highest_ids, first, size_bytes))
+        self._in_flight.append(_SentRun(sequence_ids, highest_ids, first, size_bytes))
         self.pending_entries += len(sequence_ids)
         self.pending_bytes += size_bytes
         self._of_connection.add(len(sequence_ids), size_bytes)
@@ -237,7 +237,7 @@ class Producer:
         return self._sink is not None
 
     def refuse(self, sequence_id: int, error: ServerError) -> None:
-        """Answer a send that is not worth appending. It waits for the sends before it, as their receipts do."""
+        """Answer a send that is not worth appending, behind the receipts of the sends before it."""
         if self.accepting:
             self._answer(sequence_id, -1, error)
 
@@ -365,7 +365,7 @@ class Producer:
 
     def _answer(self, sequence_id: int, highest_sequence_id: int, answer: Position | ServerError) -> None:
         """Queue the answer to a send that is not stored: an error, or POSITION_EARLIEST for a duplicate."""
-        self._in_flight.append(_Run((sequence_id,), (highest_sequence_id,), answer, 0))
+        self._in_flight.append(_SentRun((sequence_id,), (highest_sequence_id,), answer, 0))
         self.pending_entries += 1
         self._of_connection.add(1, 0)
         self._unstored += 1

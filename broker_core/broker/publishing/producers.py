@@ -191,7 +191,7 @@ class Producers:
         )
 
     def _holder(self) -> Producer | None:
-        """The producer that has the topic for itself. It is alone, so looking at the first one is enough."""
+        """The producer that has the topic for itself. An exclusive one is alone, so the first is enough."""
         first = next(iter(self._by_name.values()), None)
         return first if first is not None and first.request.access_mode is not AccessMode.SHARED else None
 
