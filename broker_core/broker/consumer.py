@@ -8,9 +8,10 @@ What a consumer asks for is decided by its subscription and dispatcher; nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple, Protocol
 
+from broker_core.base.clock import Clock
 from broker_core.base.errors import ConsumerNotFoundError, ServerError
 from broker_core.base.positions import Position
 from broker_core.broker.positions import PendingAcks
@@ -81,10 +82,10 @@ class Consumer:
     request: SubscribeRequest
     sink: ConsumerSink
     subscription: ConsumerHost
-    _: KW_ONLY
-    connected_since_ms: int
-    traffic: Traffic
-    redelivered: Traffic
+    clock: InitVar[Clock]
+    connected_since_ms: int = field(init=False)
+    traffic: Traffic = field(init=False)
+    redelivered: Traffic = field(init=False)
     name: str = field(init=False)
     priority: int = field(init=False)
     epoch: int = field(init=False)
@@ -101,7 +102,9 @@ class Consumer:
     told_active: bool | None = field(default=None, init=False)
     told_end: bool = field(default=False, init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, clock: Clock) -> None:
+        self.connected_since_ms = clock.now_ms()
+        self.traffic, self.redelivered = Traffic(clock), Traffic(clock)
         self.name = self.request.consumer_name
         self.priority = self.request.priority
         self.epoch = self.request.epoch

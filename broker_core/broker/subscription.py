@@ -129,15 +129,7 @@ class Subscription:
             most = self._host.settings.max_consumers_per_subscription
             check_joinable(self._host.name, request, consumers[0].request.kind, len(consumers), most)
         dispatcher = self.dispatcher if consumers else self._new_dispatcher(request)
-        clock = self._host.clock
-        consumer = Consumer(
-            request,
-            sink,
-            self,
-            connected_since_ms=clock.now_ms(),
-            traffic=Traffic(clock),
-            redelivered=Traffic(clock),
-        )
+        consumer = Consumer(request, sink, self, self._host.clock)
         try:
             dispatcher.add(consumer)
         except ServerError:
@@ -233,12 +225,6 @@ class Subscription:
             for consumer in self.consumers:
                 consumer.tell_end_of_topic()
 
-    def entries_came(self) -> None:
-        self.dispatcher.entries_came()
-
-    def settings_changed(self) -> None:
-        self.dispatcher.settings_changed(self._host.settings)
-
     def last_message(self) -> LastMessage:
         return LastMessage(*self._host.messages.last_entry(), self.cursor.mark_delete)
 
@@ -248,7 +234,7 @@ class Subscription:
         """Acknowledge everything up to ``position``: it expired, was skipped or evicted. ``on_done`` hears when that is
         durable."""
         self.acks.pass_over(position, on_done)
-        self.entries_came()
+        self.dispatcher.entries_came()
 
     def cancel(self, position: Position, on_done: OnDone | None = None) -> bool:
         """Acknowledge one entry, such as a delayed message that shall not be delivered. ``on_done`` hears when that is
@@ -272,7 +258,7 @@ class Subscription:
             return
         if self.cursor.is_acked(stopped_at):
             self.reader.retry_damaged()
-            self.entries_came()
+            self.dispatcher.entries_came()
         elif self.cursor.first_unacked() == stopped_at and self._log.lost_at(stopped_at) is not None:
             self._host.timers.call_later(0, self._send_away)
 

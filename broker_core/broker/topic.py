@@ -151,12 +151,10 @@ class Topic:
             name,
             sink,
             self.log,
+            self.clock,
             message_bytes_max=self.settings.max_message_size,
-            traffic=Traffic(self.clock),
             topic_traffic=self.traffic_in,
-            chunks=Traffic(self.clock),
             topic_chunks=self.chunks_in,
-            connected_since_ms=self.clock.now_ms(),
             released=self._producer_left,
         )
         self._set_checks(producer)
@@ -360,7 +358,7 @@ class Topic:
             logger.error("deduplication cannot begin topic=%s error=%s", self.name, error)
             self.start_over()
         for subscription in list(self.subscriptions.values()):
-            subscription.settings_changed()
+            subscription.dispatcher.settings_changed(settings)
         for producer in self.producers.all():
             self._set_checks(producer)
 
@@ -401,7 +399,7 @@ class Topic:
 
     def _entries_came(self) -> None:
         for subscription in list(self.subscriptions.values()):
-            subscription.entries_came()
+            subscription.dispatcher.entries_came()
 
     # -- the end
 

@@ -28,7 +28,7 @@ def test_readers_see_entries_up_to_the_readable_end(monkeypatch: pytest.MonkeyPa
     assert topic.log.read(positions[3], 9, 1 << 20) == []
     assert len(topic.log.read(positions[0], 9, 1 << 20, through=topic.log.last_confirmed)) == 5
     end[0] = Position(1 << 60, 0)
-    subscription.entries_came()
+    subscription.dispatcher.entries_came()
     world.settle()
     assert [each.entry.position for each in mailbox.deliveries] == positions
     consumer.ack(AckKind.CUMULATIVE, [AckId(positions[4])])

@@ -43,21 +43,6 @@ def before_time(log: TopicLog, time_ms: int) -> Position:
     return log.previous(places.position(number))
 
 
-def nth_unacked(log: TopicLog, cursor: Cursor, count: int) -> Position | None:
-    """The ``count``-th entry, from 1 on, that ``cursor`` has not acknowledged; None if there are fewer.
-
-    Found by halving: millions of entries and holes cost a few dozen counts.
-    """
-    places = Places(log)
-
-    def unacked_through(number: int) -> int:
-        position = places.position(number)
-        return log.count_entries(cursor.mark_delete, position) - cursor.deleted.count_through(position)
-
-    number = bisect_left(range(places.count), count, key=unacked_through)
-    return places.position(number) if number < places.count else None
-
-
 def first_readable(log: TopicLog, position: Position) -> StoredEntry | None:
     """The first entry at or after ``position`` that can be read. Behind many of a ledger that cannot, the rest of it is
     passed over: it takes minutes to find that out of each of a million."""
@@ -140,8 +125,16 @@ class Backlog:
         return self._log.bytes_between(self._cursor.mark_delete, self._log.readable_end)
 
     def nth(self, count: int) -> Position | None:
-        """The ``count``-th unacknowledged entry, from 1 on; None if there are fewer."""
-        return nth_unacked(self._log, self._cursor, count) if count else None
+        """The ``count``-th unacknowledged entry, from 1 on; None if there are fewer. Found by halving: millions of
+        entries and holes cost a few dozen counts."""
+        log, cursor, places = self._log, self._cursor, Places(self._log)
+
+        def unacked_through(number: int) -> int:
+            position = places.position(number)
+            return log.count_entries(cursor.mark_delete, position) - cursor.deleted.count_through(position)
+
+        number = bisect_left(range(places.count), count, key=unacked_through)
+        return places.position(number) if count and number < places.count else None
 
     def part(self, start: Position | None, *, excluded: bool = False) -> BacklogPart:
         """The backlog from the entry ``start`` on, or behind it if ``excluded``; all of it without ``start``."""

@@ -162,10 +162,7 @@ class NonPersistentSubscription:
     def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
         """Let a consumer in, or raise the ServerError that says why not."""
         check_joinable(self._topic, request, self.kind, len(self.consumers), self.consumers_max)
-        clock = self._clock
-        consumer = Consumer(
-            request, sink, self, connected_since_ms=clock.now_ms(), traffic=Traffic(clock), redelivered=Traffic(clock)
-        )
+        consumer = Consumer(request, sink, self, self._clock)
         self.dispatcher.add(consumer)
         self.consumers.append(consumer)
         return consumer

@@ -79,12 +79,10 @@ class NonPersistentTopic:
             self.producers.admit(request),
             sink,
             self,
+            self._clock,
             message_bytes_max=self.settings.max_message_size,
-            traffic=Traffic(self._clock),
             topic_traffic=self.traffic_in,
-            chunks=Traffic(self._clock),
             topic_chunks=self.chunks_in,
-            connected_since_ms=self._clock.now_ms(),
             released=self._producer_left,
         )
         self.producers.add(producer)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+from broker_core.base.clock import Clock
 from broker_core.base.errors import (
     NotAllowedError,
     PersistenceServerError,
@@ -89,14 +90,15 @@ class Producer:
     name: str
     sink: InitVar[ProducerSink]
     log: EntryLog
+    clock: InitVar[Clock]
     _: KW_ONLY
     message_bytes_max: int
-    traffic: Traffic
     topic_traffic: Traffic
-    chunks: Traffic
     topic_chunks: Traffic
-    connected_since_ms: int
     released: Callable[[Producer], None]
+    traffic: Traffic = field(init=False)
+    chunks: Traffic = field(init=False)
+    connected_since_ms: int = field(init=False)
     pending_bytes: int = field(default=0, init=False)
     pending_entries: int = field(default=0, init=False)
     accepting: bool = field(default=False, init=False)
@@ -115,7 +117,9 @@ class Producer:
     _on_recorded: OnDurable = field(init=False)
     _idle: Callable[[], None] | None = field(default=None, init=False)
 
-    def __post_init__(self, sink: ProducerSink) -> None:
+    def __post_init__(self, sink: ProducerSink, clock: Clock) -> None:
+        self.traffic, self.chunks = Traffic(clock), Traffic(clock)
+        self.connected_since_ms = clock.now_ms()
         self._sink = sink
         self._of_connection = sink.in_flight
         self._replicates = self.name.startswith(REPLICATOR_PREFIX)
