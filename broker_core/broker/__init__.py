@@ -6,7 +6,7 @@ calls are made on one thread.
 """
 
 from broker_core.broker.broker import Broker
-from broker_core.broker.consumer import Consumer, LastMessage, OnDone
+from broker_core.broker.consumer import Consumer
 from broker_core.broker.directory.topic_registry import TopicsMode
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.requests import (
@@ -19,29 +19,18 @@ from broker_core.broker.requests import (
     SubscribeRequest,
     SubscriptionType,
 )
-from broker_core.broker.sinks import ConsumerSink, Delivery, ProducerSink
-from broker_core.broker.stats import (
-    ConsumerStats,
-    PublisherStats,
-    SubscriptionStats,
-    TopicStats,
-    consumer_stats,
-    publisher_stats,
-    subscription_stats,
-    topic_stats,
-)
+from broker_core.broker.sinks import Delivery
+from broker_core.broker.stats import subscription_stats, topic_stats
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
 
 __all__ = [
-    # the registry and what it holds
     "Broker",
     "Topic",
     "Subscription",
     "Producer",
     "Consumer",
     "TopicsMode",
-    # requests
     "AccessMode",
     "AckId",
     "AckKind",
@@ -50,19 +39,7 @@ __all__ = [
     "ProducerRequest",
     "SubscribeRequest",
     "SubscriptionType",
-    # answers
-    "ConsumerSink",
     "Delivery",
-    "LastMessage",
-    "OnDone",
-    "ProducerSink",
-    # statistics
-    "ConsumerStats",
-    "PublisherStats",
-    "SubscriptionStats",
-    "TopicStats",
-    "consumer_stats",
-    "publisher_stats",
     "subscription_stats",
     "topic_stats",
 ]

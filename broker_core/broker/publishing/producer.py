@@ -83,7 +83,8 @@ class Producer:
     ``delays``: the topic's limit of delays, if it has any.
     ``deduplication``: the topic's known sequence ids, None while it does not keep them.
 
-    It has 27 attributes: each entry that is sent needs most of them, and groups of them would cost it a step each.
+    A producer has 27 attributes: each entry that is sent needs most of them, and groups of them would cost it a step
+    each.
     """
 
     request: ProducerRequest
