@@ -45,22 +45,19 @@ _FIELDS: Final = {field.encode_name: field.name for field in msgspec.structs.fie
 def changed(settings: Settings, values: Mapping[str, str]) -> Settings:
     """``settings`` with ``values``; NotAllowedError for a name that is not dynamic or a value that it cannot have."""
     for name, text in values.items():
-        settings = _changed(settings, name, text)
+        if name not in DYNAMIC:
+            raise NotAllowedError(
+                f"{name[:80]!r} cannot be changed while the broker runs", hint="set it where the broker is started"
+            )
+        field = _FIELDS[name]
+        several = isinstance(getattr(settings, field), tuple)
+        value = [each.strip() for each in text.split(",")] if several else text
+        try:
+            read = msgspec.convert({name: value}, Settings, strict=False)
+        except msgspec.ValidationError as error:
+            raise NotAllowedError(f"{text[:80]!r} is no value for {name}: {error}") from error
+        settings = msgspec.structs.replace(settings, **{field: getattr(read, field)})
     return settings
-
-
-def _changed(settings: Settings, name: str, text: str) -> Settings:
-    if name not in DYNAMIC:
-        raise NotAllowedError(
-            f"{name[:80]!r} cannot be changed while the broker runs", hint="set it where the broker is started"
-        )
-    several = isinstance(getattr(settings, _FIELDS[name]), tuple)
-    value = [each.strip() for each in text.split(",")] if several else text
-    try:
-        read = msgspec.convert({name: value}, Settings, strict=False)
-    except msgspec.ValidationError as error:
-        raise NotAllowedError(f"{text[:80]!r} is no value for {name}: {error}") from error
-    return msgspec.structs.replace(settings, **{_FIELDS[name]: getattr(read, _FIELDS[name])})
 
 
 _OF_ALL: Final = ""

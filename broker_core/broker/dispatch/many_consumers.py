@@ -59,12 +59,7 @@ _TIDIED_A_PASS: Final = 1000
 class ManyConsumersDispatcher(Dispatcher, ABC):
     """Dispatches one Shared or Key_Shared subscription. Its subclass deals."""
 
-    def __init__(
-        self,
-        kind: SubscriptionType,
-        context: DispatchContext,
-        room: WaitingRoom,
-    ) -> None:
+    def __init__(self, kind: SubscriptionType, context: DispatchContext, room: WaitingRoom) -> None:
         super().__init__(context.cursor)
         self.kind = kind
         self.room = room
