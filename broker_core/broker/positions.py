@@ -149,7 +149,7 @@ class PositionSet:
         bitmap = self._bitmaps.get(ledger)
         if bitmap is None or entry not in bitmap:
             return None
-        return Position(ledger, _last_of_run(bitmap, entry))
+        return Position(ledger, last_of_run(bitmap, entry))
 
     def runs(self) -> Iterator[Run]:
         """All maximal runs in order. The set must not change meanwhile."""
@@ -157,7 +157,7 @@ class PositionSet:
             bitmap = self._bitmaps[ledger]
             entry = bitmap.min()
             while True:
-                last = _last_of_run(bitmap, entry)
+                last = last_of_run(bitmap, entry)
                 yield Run(ledger, entry, last)
                 if last >= bitmap.max():
                     break
@@ -184,8 +184,9 @@ class PositionSet:
         del self._ledgers[bisect_left(self._ledgers, ledger)]
 
 
-def _last_of_run(bitmap: BitMap, entry: int) -> int:
-    """Gallop, then halve: runs of millions cost a handful of look-ups, runs of one cost one."""
+def last_of_run(bitmap: BitMap, entry: int) -> int:
+    """The last entry of the unbroken run in which ``entry`` is. Gallop, then halve: runs of millions cost a handful of
+    look-ups, runs of one cost one."""
     end = entry + 1
     if end not in bitmap:
         return entry

@@ -35,6 +35,7 @@ from broker_core.base.settings import Settings
 from broker_core.broker.delayed.bucket import BucketCursor, key_of, last_key_of_ms, left_after, position_of, time_of
 from broker_core.broker.delayed.index import BucketLimits, DelayedIndex
 from broker_core.broker.delayed.tracker import AckState, DelayedTracker, DueRule, InMemoryTracker
+from broker_core.broker.positions import last_of_run
 from broker_core.storage.bucket_snapshot import BucketSnapshot, DamagedBucketError
 from broker_core.storage.buckets import BucketStore
 from broker_core.storage.ledger import StoredEntry
@@ -256,7 +257,7 @@ class BucketTracker(DelayedTracker):
         if base is None or start.entry not in base:
             return start
         held = self._held(start.ledger, base)
-        return start if start.entry not in held else Position(start.ledger, _next_clear(held, start.entry))
+        return start if start.entry not in held else Position(start.ledger, last_of_run(held, start.entry) + 1)
 
     def _held(self, ledger: int, base: BitMap) -> BitMap:
         """The entries of one ledger that the index gives, read or not; fewer if a bucket is damaged."""
@@ -408,19 +409,6 @@ class BucketTracker(DelayedTracker):
         self._near.clear()
         self._cursors.clear()
         self._base.clear()
-
-
-def _next_clear(bitmap: BitMap, start: int) -> int:
-    """The first number from ``start`` on that is not in ``bitmap``; ``start`` is."""
-    low, step = start, 64
-    while bitmap.contains_range(start, low + step):
-        low += step
-        step *= 2
-    while step > 1:
-        step //= 2
-        if bitmap.contains_range(start, low + step):
-            low += step
-    return low if low not in bitmap else low + 1
 
 
 def _left_in(cursor: BucketCursor, counted_after: Position) -> int:
