@@ -2,7 +2,7 @@
 """``Broker``: the door to all topics of one store. The broker puts the parts together and has methods that need several
 of them.
 
-Which topics exist is asked of ``registry``, what may be made is decided by ``CreationRules``, loading, growing and
+The ``registry`` knows which topics exist, ``CreationRules`` decide which may be made; loading, growing and
 deleting have parts of their own, all in ``directory``. Pure: files belong to ``storage``, connections to ``server``.
 Source: Pulsar docs, "Topics", "Partitioned topics", "Topic auto-creation"; semantics 1.1, 1.2.
 """

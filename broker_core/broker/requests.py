@@ -17,8 +17,8 @@ from broker_core.base.positions import Position
 class SubscriptionType(IntEnum):
     """How the entries of a subscription are shared out among its consumers (semantics 2).
 
-    The properties are what the rest of the broker asks; nothing else compares types, but for the two places that make
-    what serves a type (``dispatchers`` and ``non_persistent.choices``).
+    The rest of the broker asks for the properties; nothing else compares types, but for the makers of dispatchers
+    (``Subscription``) and of the choices of non-persistent topics.
     """
 
     EXCLUSIVE = 0

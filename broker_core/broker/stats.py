@@ -183,7 +183,7 @@ class TopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
 
 
 def consumer_stats(consumer: Consumer, keys: KeyStats | None = None) -> ConsumerStats:
-    """``keys``: what is special to Key_Shared."""
+    """``keys``: the part that only Key_Shared has."""
     peer = consumer.request.peer
     return ConsumerStats(
         **_out(consumer.traffic),

@@ -15,7 +15,7 @@ sets hold the exceptions: entries that were due when they were read, though the 
 (``_sent_before``), and those that it has passed but that are early again because the clock was set back (``_early``).
 
 While delays are switched off, what is read is sent and neither indexed nor noted as seen; of the first kind above it is
-none the less the index's. Which parts of the log that was is known by their ends (``unheld``).
+none the less the index's. Which parts of the log that was is known by their ends (``UnheldParts``).
 
 Source: PIP-195; semantics 6.2, 6.4.
 """

@@ -79,7 +79,7 @@ class Producer:
     entries were chunks, for statistics; ``topic_chunks``: of the topic's.
 
     ``plain_log``: the log, while nothing has to be checked of a small entry of one message, which may then go in with
-    those of other producers (``joint_run``); else None.
+    those of other producers (``JointRun``); else None.
     ``delays``: the topic's limit of delays, if it has any.
     ``deduplication``: the topic's known sequence ids, None while it does not keep them.
 

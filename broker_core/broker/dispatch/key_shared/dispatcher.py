@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How Key_Shared subscriptions deal: each key has one consumer at a time, which gets its entries in order.
 
-A mapping (``selector``) says which consumer owns a key. When it changes, a key of which the old owner still has
-unacknowledged entries waits for them (``draining``, or ``recorded_positions`` on top of it), unless consumers allowed
+A mapping (``Selector``) says which consumer owns a key. When it changes, a key of which the old owner still has
+unacknowledged entries waits for them (``DrainingHashes``, or ``RecordedPositions`` on top), unless consumers allowed
 out-of-order delivery or bring their own ranges, which never move. An entry that its owner cannot take now waits in
 ``waiting_room`` and holds up later ones of its hash, while other keys go on, up to a limit of waiting entries
 (look-ahead). Source: Pulsar docs, "Key_Shared"; PIP-34, PIP-119, PIP-282, PIP-379; semantics 2.5 to 2.11.
