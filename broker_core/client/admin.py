@@ -328,7 +328,7 @@ class AdminApi:
         self._call("POST", f"{_subscription_path(topic, subscription)}/skip_all")
 
     def expire_messages(self, topic: TopicName, subscription: str, older_than_s: int) -> None:
-        """Pass over the messages at the head of the backlog that are older than so many seconds."""
+        """Pass over the messages at the head of the backlog that are older than ``older_than_s`` seconds."""
         self._call("POST", f"{_subscription_path(topic, subscription)}/expireMessages/{older_than_s}")
 
     def reset_to_time(self, topic: TopicName, subscription: str, time_ms: int) -> None:

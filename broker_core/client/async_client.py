@@ -126,7 +126,7 @@ class AsyncClient:
             return None
 
     async def existing_partitions_of(self, topics: Sequence[str]) -> list[int | None]:
-        """As ``existing_partitions`` for several topics, which are asked for all at once."""
+        """``existing_partitions`` of several topics, asked all at once."""
         return await gathered(self.existing_partitions, topics)
 
     async def required_partitions(self, topic: str) -> int:
@@ -148,7 +148,7 @@ class AsyncClient:
             raise
 
     async def _known_partitions(self, name: TopicName) -> int:
-        """TopicNotFoundError for a topic that does not exist, whatever the broker is able to tell."""
+        """Number of partitions; TopicNotFoundError for a topic that does not exist, even if the broker cannot tell."""
         network = self._network
         count = await network.partitions(name, f"ask for the partitions of {name}", create=False)
         if count or await network.retried(network.lookup.tells_missing_topics, f"ask whether {name} exists"):
@@ -280,8 +280,8 @@ class AsyncClient:
         return await self._probes.last_entry(TopicName.parse(topic))
 
     async def last_entries(self, topics: Sequence[str], *, unmade_ok: Collection[str] = ()) -> list[LastEntry]:
-        """As ``last_entry`` for several topics, which are asked for all at once. ``unmade_ok``: those that may be
-        partitions which nobody has used yet, and are empty then; any other is a TopicNotFoundError."""
+        """``last_entry`` of several topics, asked all at once. ``unmade_ok``: topics that may be partitions which
+        nobody has used yet, and are empty then; any other is a TopicNotFoundError."""
         return await gathered(
             lambda topic: self._probes.last_entry(TopicName.parse(topic), unmade_ok=topic in unmade_ok), topics
         )
@@ -298,7 +298,7 @@ class AsyncClient:
     async def first_entries_at(
         self, places: Sequence[tuple[str, Position]], *, unmade_ok: bool = False
     ) -> list[EntryRef | None]:
-        """As ``first_entry_at`` for several places, which are asked for all at once."""
+        """``first_entry_at`` of several topics and positions, asked all at once."""
         return await gathered(lambda place: self.first_entry_at(*place, unmade_ok=unmade_ok), places)
 
     async def published_at(
@@ -313,7 +313,7 @@ class AsyncClient:
         return await gathered(ask, places)
 
     async def bounds_at(self, topic: str, position: Position, *, unmade_ok: bool = False) -> Bounds:
-        """The last entry before ``position`` and the first one at or after it, in whatever ledgers they are."""
+        """The last entry before ``position`` and the first one at or after it, in any ledgers."""
         return await self._probes.bounds_at(TopicName.parse(topic), position, unmade_ok=unmade_ok)
 
     async def passed_over(self, topic: str, position: Position, until: Position) -> Position:

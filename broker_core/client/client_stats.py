@@ -26,7 +26,7 @@ class Latency:
 
     @classmethod
     def of(cls, latencies_s: Collection[float]) -> Latency:
-        """From single values in seconds."""
+        """Percentiles of single values in seconds."""
         ordered = sorted(latencies_s) or [0.0]
         p50, p95, p99 = (ordered[min(len(ordered) - 1, len(ordered) * share // 100)] for share in (50, 95, 99))
         return cls(p50 * 1000, p95 * 1000, p99 * 1000, ordered[-1] * 1000)

@@ -152,7 +152,7 @@ async def _make(config: ClientConfig) -> AsyncClient:
 
 @atexit.register
 def _tell_what_is_lost() -> None:
-    """At the end of a process whose clients are still open: nobody flushes what they were given."""
+    """Warn at the end of a process whose clients are still open: nobody flushes their messages."""
     if lost := sum(each.sends_without_receipt for each in _open.copy()):
         logger.warning(
             "client was not closed before its process ended sends=%d advice=%r",

@@ -231,7 +231,7 @@ class Producer(Handle[AsyncProducer]):
         self._post(self._inner.outgoing(value, **fields), callback, at_once=False)
 
     def send_future(self, value: bytes | str | FileValue | None, **fields: Unpack[MessageFields]) -> Future[MessageId]:
-        """As ``send_async``, with a future in place of the callback: convenient, at half the speed."""
+        """``send_async`` with a future instead of the callback: convenient, at half the speed."""
         sent: Future[MessageId] = Future()
 
         def settle(message_id: MessageId | None, failure: PulsarishError | None) -> None:
@@ -402,7 +402,7 @@ class Reader(Handle[AsyncReader]):
         return message
 
     def stats(self) -> ConsumerStats:
-        """Counts of this reader so far, and of what it holds."""
+        """Statistics of this reader."""
         return self._consumer.stats()
 
     has_message_available = run_on_loop(AsyncReader.has_message_available)

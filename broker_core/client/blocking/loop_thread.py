@@ -84,21 +84,21 @@ class _Call(Generic[T]):
         self._ended = Latch()
 
     def begin(self) -> None:
-        """On the loop's thread."""
+        """Begin the coroutine, on the loop's thread."""
         self._task = asyncio.get_running_loop().create_task(self._work)
         self._task.add_done_callback(lambda _: self._ended.open())
 
     def cancel(self) -> None:
-        """On the loop's thread, behind ``begin``."""
+        """Cancel the coroutine, on the loop's thread, behind ``begin``."""
         if self._task is not None:
             self._task.cancel()
 
     def wait(self) -> None:
-        """On the other thread."""
+        """Wait for the end, on the other thread."""
         self._ended.wait()
 
     def result(self) -> T:
-        """Behind ``wait``."""
+        """The result, behind ``wait``."""
         assert self._task is not None
         if self._task.cancelled():
             raise CancelledError

@@ -181,7 +181,7 @@ class HeldSubscription(EntriesOnly, ABC):
         self.topic = request.topic
         self.subscription = check_subscription_name(request.subscription)
         self.session = 0
-        """Counts attachments. May be asked on any thread."""
+        """Count of attachments. May be asked on any thread."""
         self._network = network
         self._id = network.next_consumer_id()
         self._subscribing = DurableSubscribing(network, probes, request, config)

@@ -143,12 +143,12 @@ class AsyncEntryConsumer(HeldSubscription):
 
     @property
     def is_attached(self) -> bool:
-        """Whether it is a consumer at a broker now. May be asked on any thread."""
+        """Whether the consumer is at a broker now. May be asked on any thread."""
         return self._attachment.connection is not None
 
     @property
     def has_permits(self) -> bool:
-        """Whether it is attached and the broker may give it something. May be asked on any thread."""
+        """Whether the consumer is attached and the broker may give it something. May be asked on any thread."""
         return self._attachment.connection is not None and self._permits.at_broker > 0
 
     def listen(self, on_given: OnGiven) -> None:

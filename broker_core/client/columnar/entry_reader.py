@@ -51,7 +51,7 @@ EARLY_PERMITS: Final = 1000
 expected messages, for a broker may ignore them."""
 
 SHORT_BYTES_MAX: Final = 1024 * 1024
-"""A range of so many bytes at most is short: opening a connection takes about as long as reading it."""
+"""Bytes of a short range: opening a connection takes about as long as reading it."""
 
 
 def _new_block(size: int) -> Any:

@@ -168,14 +168,14 @@ class Probe(EntriesOnly):
         return False
 
     async def _attach_anew(self) -> None:
-        """Its broker has an entry for it, and does not send it."""
+        """Attach anew: the broker has an entry for the reader, and does not send it."""
         if self._connection is not None:
             leave_silently(self._connection, self._id)
         self._id, self._connection = self._network.next_consumer_id(), None
         await self.attach()
 
     async def bounds(self) -> Bounds:
-        """The entries before and behind the start, in whatever ledgers; asked before there are permits."""
+        """The entries before and behind the start, in any ledgers; asked before there are permits."""
         # A subscription has acknowledged everything before its start, and the broker names the last entry of that. As
         # soon as there are permits it acknowledges also what it gives to nobody.
         before = _stands_behind(await last_message_id(self._attached(), self._id))
@@ -233,7 +233,7 @@ class _Waiting:
         self._leaving: asyncio.TimerHandle | None = None
 
     async def last(self) -> tuple[Position, int]:
-        """As the reader's."""
+        """The reader's ``last``, after which it lingers."""
         self._stay()
         self._asking += 1
         try:
@@ -244,7 +244,7 @@ class _Waiting:
                 self._leaving = self._loop.call_later(LINGER_S, self.probe.leave)
 
     def leave(self) -> None:
-        """At once."""
+        """Leave the broker at once."""
         self._stay()
         self.probe.leave()
 
@@ -274,7 +274,7 @@ class Probes:
         return await unless_unmade(asking, NO_ENTRY, unmade_ok=unmade_ok)
 
     async def first_entry_at(self, topic: TopicName, position: Position, *, unmade_ok: bool = False) -> EntryRef | None:
-        """The first entry at or after ``position``, in whatever ledger; None if there is none."""
+        """The first entry at or after ``position``, in any ledger; None if there is none."""
         task = f"look at the entry at {position} of {topic}"
         asking = self._network.retried(lambda: self._first_entry_at(topic, position), task)
         return await unless_unmade(asking, None, unmade_ok=unmade_ok)

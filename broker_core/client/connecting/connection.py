@@ -388,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
             self._requests.take_back(request_id, leave)
 
     def receive_in_blocks(self, new_block: Callable[[int], Any]) -> None:
-        """From now on large bodies are views of what they were received into, as ``BlockFrameReader`` says."""
+        """Receive large bodies as views of blocks from now on, as ``BlockFrameReader`` says."""
         if isinstance(self._reader, FrameReader):
             frame_bytes_max = self.max_message_size + FRAME_SLACK_BYTES
             self._reader = BlockFrameReader(frame_bytes_max, new_block, self._reader.pending)
@@ -424,7 +424,7 @@ class Connection(asyncio.BufferedProtocol):
         await outcome_of(self._ended)
 
     def disown(self) -> None:
-        """In a forked child: let go of the parent's socket without a word to the broker."""
+        """Let go of the parent's socket, in a forked child, without a word to the broker."""
         inherited = self._transport.get_extra_info("socket") if self._transport is not None else None
         if inherited is not None and inherited.fileno() >= 0:
             # The descriptor stays valid, so that a later close does not hit a descriptor of something else.

@@ -48,7 +48,7 @@ async def gathered(
 async def outcomes(
     ask: Callable[[K], Awaitable[V]], questions: Sequence[K], at_once: int = QUESTIONS_AT_ONCE
 ) -> list[V | PulsarishError]:
-    """As ``gathered``, where a failure is the outcome of its question alone."""
+    """``gathered`` with outcomes: a failure is the outcome of its question alone."""
 
     async def settle(question: K) -> V | PulsarishError:
         try:
@@ -91,8 +91,8 @@ async def open_all(parts: Sequence[Part]) -> None:
 
 
 async def open_first_alone(parts: Sequence[Part]) -> None:
-    """As ``open_all``, the first part before all others: of several clients that want all parts for themselves, one
-    gets the first part, and the others get none.
+    """Open the first part before all others, else as ``open_all``: of several clients that want all parts for
+    themselves, one gets the first part, and the others get none.
 
     If all parts were opened at once, each client might get some, and wait for the rest for ever.
     """

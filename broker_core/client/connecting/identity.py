@@ -93,10 +93,10 @@ class Identity:
         return await outcome_of(self._asking)
 
     def _fresh_context(self) -> tuple[tuple[object, ...], ssl.SSLContext]:
-        """On another thread: the last one, unless one of its files has changed, and all can be used.
+        """The last context, unless one of its files has changed, and all can be used; on another thread.
 
-        A certificate and its key are two files: who connects between their renewals goes on with the former pair, as in
-        the Java client, and looks again for the next connection.
+        A certificate and its key are two files: a connection between their renewals is made with the former pair, as in
+        the Java client, and the files are looked at again for the next one.
         """
         stamp = self._tls.stamp()
         if self._context is not None and self._context[0] == stamp:

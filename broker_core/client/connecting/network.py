@@ -92,7 +92,7 @@ class Network:
         await outcome_of(task)
 
     async def left(self) -> None:
-        """Return when all that still leaves after its wait was cut off has left."""
+        """Return when all objects have left whose wait was cut off."""
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
     async def partitions(self, topic: TopicName, task: str, *, create: bool) -> int:

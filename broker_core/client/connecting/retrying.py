@@ -26,8 +26,8 @@ from broker_core.base.errors import (
 T = TypeVar("T")
 
 _PASSES_BY: Final = (ConsumerBusyError, ProducerBusyError, ProducerBlockedQuotaException)
-"""Until the broker has noticed that our former connection is dead, we stand in our own way; and a backlog that exceeds
-its quota is consumed in the end."""
+"""Errors that pass: until the broker has noticed that our former connection is dead, we stand in our own way; and a
+backlog that exceeds its quota is consumed in the end."""
 
 
 class Backoff:

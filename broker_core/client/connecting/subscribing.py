@@ -149,14 +149,14 @@ def _say_goodbye(connection: Connection, consumer_id: int) -> None:
 
 
 def start_leaving(connection: Connection, consumer_id: int) -> asyncio.Future[BaseCommand]:
-    """As ``leave_silently``; the broker's answer comes behind everything that it has sent to the consumer."""
+    """Leave as ``leave_silently``; the broker's answer comes behind everything that it has sent to the consumer."""
     connection.consumers.pop(consumer_id, None)
     request_id = connection.next_request_id()
     return connection.start_request(close_consumer(consumer_id, request_id), request_id)
 
 
 async def leave(connection: Connection, consumer_id: int) -> None:
-    """As ``leave_silently``, and wait for a while until the broker has done it."""
+    """Leave as ``leave_silently``, and wait for a while until the broker has done it."""
     if connection.consumers.pop(consumer_id, None) is not None:
         request_id = connection.next_request_id()
         goodbye = connection.request(close_consumer(consumer_id, request_id), request_id, CLOSE_S_MAX)

@@ -134,7 +134,8 @@ class BatchReceiving:
             self._wake()
 
     async def receive(self, max_messages: int, max_bytes: int, timeout_s: float) -> list[Message]:
-        """At most ``max_messages`` messages, no more of them once their values reach ``max_bytes``; perhaps none."""
+        """Receive at most ``max_messages`` messages, no more of them once their values reach ``max_bytes``; perhaps
+        none."""
         failure, self._late_failure = self._late_failure, None
         if failure is not None:
             raise failure
@@ -175,7 +176,7 @@ class BatchReceiving:
 class AsyncConsumer:
     """Receives from a subscription. Made by ``AsyncClient.subscribe`` and ``AsyncClient.subscribe_pattern``.
 
-    It has 31 methods since Pulsar's consumers have so many calls; most are passed on to one of its parts.
+    It has 31 methods, one for each call of Pulsar's consumers; most are passed on to one of its parts.
     """
 
     def __init__(

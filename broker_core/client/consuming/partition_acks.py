@@ -60,7 +60,7 @@ class DeliveredEntries:
         self._runs.insert(at, (ledger, entry, entry))
 
     def knows(self, position: Position) -> bool:
-        """Whether all that was delivered up to ``position`` has been noted."""
+        """Whether every entry delivered up to ``position`` has been noted."""
         return self._last is not None and position <= self._last
 
     def take_through(self, position: Position) -> list[Position]:
@@ -114,7 +114,7 @@ class PartitionAcks:
         self._may_stand_by = config.type == "failover"
         self.notes_arrivals = self._between_chunks is not None
         self.taken = self._redelivery.taken if config.ack_timeout_s else None
-        """To be called with each message that the application gets, on its thread; None: there is no need to."""
+        """Call for each message that the application gets, on its thread; None: there is no need to."""
 
     # -- by the application
 
@@ -225,7 +225,7 @@ class PartitionAcks:
     # -- what was delivered
 
     def arriving(self, position: Position) -> None:
-        """An entry was delivered, whatever becomes of it: remember it while messages in chunks are under way.
+        """Remember a delivered entry while messages in chunks are under way.
 
         Needed only if ``notes_arrivals``.
         """

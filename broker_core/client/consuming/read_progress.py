@@ -55,9 +55,9 @@ class ReadProgress:
         self.last_taken: MessageId | None = None
         """The furthest message that the application has; None at the beginning, and after a seek."""
         self.epoch = 0
-        """Counts rewinds: an entry with a lower epoch was sent before the last one."""
+        """Count of rewinds: an entry with a lower epoch was sent before the last one."""
         self.registrations = 0
-        """Counts attachments, those made only to find the place excepted."""
+        """Count of attachments, without those made only to find the start."""
         self.owed_permits = 0
         """Permits to send as soon as the consumer is attached."""
         self._start = start
@@ -74,7 +74,7 @@ class ReadProgress:
     # -- attachments
 
     def attaching(self, permits: int, connection: object) -> None:
-        """A new attachment begins with so many permits; the queue is empty."""
+        """A new attachment begins with ``permits``; the queue is empty."""
         self.owed_permits = permits
         self._trusted, self._sent_again_on = self._sent_again_on is connection, None
         if not self.durable:

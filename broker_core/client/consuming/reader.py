@@ -92,7 +92,8 @@ class AsyncReader:
         return self.consumer.has_reached_end_of_topic
 
     async def seek(self, target: SeekTarget, *, inclusive: bool = False) -> None:
-        """As ``AsyncConsumer.seek``: to a message or behind it, to an end of the topic, or to a publish time in ms."""
+        """Move the reader as ``AsyncConsumer.seek``: to a message or behind it, to an end of the topic, or to a publish
+        time in ms."""
         await self.consumer.seek(target, inclusive=inclusive)
 
     async def close(self) -> None:

@@ -124,7 +124,7 @@ class ReceiverQueue:
         self._keep(source, lambda item: item.source is not source)
 
     def drop_entries(self, source: Source, positions: Collection[Position]) -> None:
-        """As ``drop`` for single entries of ``source``: batches of which some messages were taken already."""
+        """Drop single entries of ``source``, as ``drop``: batches of which some messages were taken already."""
 
         def stays(item: Message | Undeliverable) -> bool:
             return (

@@ -32,7 +32,7 @@ OnChange: TypeAlias = Callable[[str, bytes | None], None]
 """Called with a key and its new value; None: the key was removed."""
 
 MESSAGES_AT_ONCE: Final = 1000
-"""After so many messages, and the rest of the last one's entry, others on the event loop get a turn."""
+"""Messages after which, with the rest of the last one's entry, others on the event loop get a turn."""
 
 
 class AsyncTableView:

@@ -181,7 +181,7 @@ class SecuritySetting:
 
     @property
     def env(self) -> str:
-        """Its name in the environment."""
+        """Name of the setting in the environment."""
         return ENV_PREFIX + self.snake_name.upper()
 
     @property
@@ -277,7 +277,7 @@ class Security:
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Security:
-        """From texts by name; ConfigError if they contradict each other or cannot be read."""
+        """Security from texts by name; ConfigError if they contradict each other or cannot be read."""
         given = {
             each.snake_name: _value(each, texts[each.name].strip()) for each in SECURITY_SETTINGS if each.name in texts
         }

@@ -25,7 +25,7 @@ class Source(Protocol):
     topic: TopicName
     permits: Permits
     attachments: int
-    """Counts attachments to brokers, so that permits of an earlier one are not sent in a later one."""
+    """Count of attachments to brokers, so that permits of an earlier one are not sent in a later one."""
 
     def taken(self, message: Message) -> None: ...
 

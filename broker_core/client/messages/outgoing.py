@@ -22,7 +22,7 @@ MESSAGE_OVERHEAD_BYTES: Final = 32
 """Bytes of a message in a batch beyond its payload, key and properties, roughly: for limits, not for framing."""
 
 _EVENT_TIMES_MS: Final = range(-(2**63), 2**63)
-"""Signed numbers of 64 bits, as in the Java client: what was received can be sent again, whatever it is."""
+"""Signed numbers of 64 bits, as in the Java client: any received event time can be sent again."""
 
 OnSent: TypeAlias = Callable[[MessageId | None, PulsarishError | None], None]
 """Called once for each message: its id, or why it has none. SendUnconfirmedError means that the outcome is unknown."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 _MEMORY_MESSAGES: Final = 16
-"""The mean size is that of about so many messages."""
+"""Messages that make the mean size, about."""
 
 
 class Permits:
@@ -109,7 +109,7 @@ class Permits:
         return self.returned(0)
 
     def resumed(self) -> int:
-        """Not paused any more; returns the permits to send now: all that is owed."""
+        """End the pause; returns the permits to send now: all that are owed."""
         self.paused = False
         return self._all_owed()
 

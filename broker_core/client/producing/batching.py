@@ -92,7 +92,7 @@ class EntryEncoder:
 
     @property
     def compresses(self) -> bool:
-        """Whether it tries to make payloads smaller."""
+        """Whether payloads are compressed."""
         return self._codec != NONE
 
     def packed(self, metadata: pb.MessageMetadata, payload: BytesLike) -> BytesLike:

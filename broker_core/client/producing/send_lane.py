@@ -104,7 +104,7 @@ class ConfirmedEntries:
         self.entries = 0
         self.bytes = 0
         self.latencies_s: deque[float] = deque(maxlen=LATENCIES_KEPT)
-        """From ``submit`` to the receipt, of the latest entries."""
+        """Seconds from ``submit`` to the receipt, of the latest entries."""
 
 
 class SendLane:
@@ -172,7 +172,7 @@ class SendLane:
             self._write(connection, pending)
 
     def stop(self, cause: PulsarishError) -> None:
-        """From now on ``submit`` fails, because an earlier message has failed. What is pending is not touched."""
+        """Fail every later ``submit``, because an earlier message has failed. Pending entries are not touched."""
         if self.failure is None:
             self.failure = AlreadyClosedError(
                 f"not sent: the producer of {self.topic} sends nothing after a message that failed ({cause.message})",
@@ -399,9 +399,9 @@ class SendLane:
             connection.send(close_producer(self._id, connection.next_request_id()))
 
     def _start_over(self, reason: PulsarishError) -> None:
-        """Register anew and send again whatever has no receipt.
+        """Register anew and send every entry without receipt again.
 
-        Under another id: receipts for what was sent before may be on their way, and say nothing about what follows.
+        Under another id: receipts for earlier entries may be on their way, and say nothing about later ones.
         """
         logger.warning("producer start over topic=%s reason=%s", self.topic, reason)
         if self._attachment.connection is not None:  # else it is being registered anew already

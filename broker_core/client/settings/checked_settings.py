@@ -44,7 +44,7 @@ class CheckedSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, options: Mapping[str, object]) -> Self:
-        """From keyword arguments; ConfigError for a name that is no setting."""
+        """Settings from keyword arguments; ConfigError for a name that is no setting."""
         for name in options:
             if name not in cls.__struct_fields__:
                 known = ", ".join(cls.__struct_fields__)

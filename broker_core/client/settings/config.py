@@ -83,7 +83,7 @@ class ClientConfig(CheckedSettings, frozen=True, kw_only=True):
     tls_trust_certs_file_path: str = ""
     """PEM file of the CAs whose certificates count, "": those of the system."""
     tls_allow_insecure_connection: bool = False
-    """Dangerous: talk to whoever answers, whatever certificate it has."""
+    """Dangerous: talk to any peer, with any certificate."""
     tls_hostname_verification_enable: bool = True
     """Whether a broker's certificate must be for the name by which it is called."""
     tls_certificate_file_path: str = ""
@@ -287,7 +287,7 @@ class ReaderConfig(CheckedSettings, frozen=True, kw_only=True):
     inclusive: bool = False
     """Begin at the start message, not after it."""
     rollback_s: _Natural32 = 0
-    """Begin with what was published in the last so many seconds, by the broker's clock; 0: at the start message."""
+    """Begin with messages published in the last seconds, this many by the broker's clock; 0: at the start message."""
     receiver_queue_size: _Natural32 = 1000
     """Messages that are fetched before they are read."""
     auto_scaled_receiver_queue_size_enabled: bool = False
@@ -347,7 +347,8 @@ class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
     chunk_max_message_size: _ChunkBytes = -1
     """The size of such parts, bytes; 0 or less: what the broker takes."""
     window_bytes_max: int = 32 * 1024 * 1024
-    """In flight over all partitions: several round trips of what a local disk takes, little enough for many writers."""
+    """Bytes in flight over all partitions: several round trips of what a local disk takes, little enough for many
+    writers."""
     send_timeout_s: _Seconds | None = None
     """Time limit of an entry's receipt; None: the operation timeout."""
     lazy_start_partitioned_producers: bool = False
