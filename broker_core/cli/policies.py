@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from broker_core.base.errors import UsageError
 from broker_core.base.names import NamespaceName, TopicName
-from broker_core.base.policies import POLICIES
 from broker_core.base.suggest import did_you_mean
 from broker_core.cli.namespace import check_namespace
 from broker_core.cli.output import Format, Row, format_option, print_rows
@@ -24,10 +23,14 @@ from broker_core.cli.topic import find_stats
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
 
-TOPIC_POLICIES: Final = tuple(each.topic for each in POLICIES if each.topic)
-NAMESPACE_POLICIES: Final = tuple(each.namespace for each in POLICIES if each.namespace)
-
 R = TypeVar("R")
+
+
+def policy_names(level: Literal["namespace", "topic"]) -> Sequence[str]:
+    """The policies that can be set at ``level``, under their names there."""
+    from broker_core.base.policies import POLICIES
+
+    return [name for each in POLICIES if (name := getattr(each, level))]
 
 
 def _changes(level_above: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
@@ -67,7 +70,7 @@ def topic_policies(
         {"limitSize": 1000000, "policy": "producer_request_hold"}}'
     """
     topic = TopicName.parse(name)
-    changes = _Changes(TOPIC_POLICIES, assignments, removals)
+    changes = _Changes(policy_names("topic"), assignments, removals)
     with target.admin(topic.namespace_name) as admin:
         find_stats(admin, topic)
         rows = changes.made(admin, topic, applied=applied)
@@ -89,7 +92,7 @@ def namespace_policies(
     pulsarish namespace policies public/default --set deduplication=true --unset retention
     """
     namespace = NamespaceName.parse(name)
-    changes = _Changes(NAMESPACE_POLICIES, assignments, removals)
+    changes = _Changes(policy_names("namespace"), assignments, removals)
     with target.admin(namespace) as admin:
         check_namespace(admin, namespace)
         rows = changes.made(admin, namespace)

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from broker_core.cli.policies import NAMESPACE_POLICIES, TOPIC_POLICIES
+from broker_core.cli.policies import policy_names
 from broker_core.client import Client
 from broker_core.server.admin.policies import ROUTES
 from broker_core.testing.running_broker import RunningBroker
@@ -63,7 +63,7 @@ def test_the_command_knows_every_policy_of_the_broker() -> None:
         level: {path.rpartition("/")[2] for path in settable if level in path}
         for level in ("namespaces", "/persistent")
     }
-    assert (set(NAMESPACE_POLICIES), set(TOPIC_POLICIES)) == (names["namespaces"], names["/persistent"])
+    assert (set(policy_names("namespace")), set(policy_names("topic"))) == (names["namespaces"], names["/persistent"])
 
 
 @pytest.mark.parametrize(
