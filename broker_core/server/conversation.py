@@ -20,9 +20,8 @@ from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.core.heads import parse_acks, parse_flow, parse_sends
 from broker_core.wire.frames import Frame
-from broker_core.wire.long_lists import LongList
+from broker_core.wire.large_commands import LongList, without_schema_data
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from broker_core.wire.schema_data import without_schema_data
 
 _START = frozenset({SessionState.START})
 _CONNECTED = frozenset({SessionState.CONNECTED})

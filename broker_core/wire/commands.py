@@ -8,7 +8,7 @@ Knows the protocol's traps (signed ids, answers that must name their outcome), n
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final, cast
 
@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from broker_core.base.errors import RemoteProtocolError, ServerError
 from broker_core.base.positions import ChunkMessageId, MessageId, Position, to_signed64, to_unsigned64
+from broker_core.wire.core.heads import ack_ids
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageIdData
 
@@ -27,6 +28,9 @@ _FIELD_OF_TYPE: Final = {
 
 _REDELIVERED_AT_ONCE: Final = 1000
 """Ids in one request to give entries again."""
+
+ENTRIES_AT_ONCE: Final = 2_000
+"""Entries of one ACK: an id has 31 bytes at most, and usually 15. Our broker reads a larger command in steps."""
 
 _WITHOUT_TEXT: Final = frozenset(
     {BaseCommand.ACK, BaseCommand.FLOW, BaseCommand.SEND, BaseCommand.SEND_RECEIPT, BaseCommand.MESSAGE}
@@ -201,6 +205,19 @@ def redeliver_all(consumer_id: int, epoch: int) -> BaseCommand:
 
 def _redelivery(body: pb.CommandRedeliverUnacknowledgedMessages) -> BaseCommand:
     return BaseCommand(type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=body)
+
+
+def entry_acks(consumer_id: int, entries: Mapping[int, Sequence[int]], partition: int) -> Iterator[pb.CommandAck]:
+    """The ACKs of very many whole entries, by ledger, without request ids, made at a fifth of what protobuf takes.
+
+    Each names entries of one ledger. ``partition`` -1: the topic is not partitioned.
+    """
+    for ledger, numbers in entries.items():
+        for at in range(0, len(numbers), ENTRIES_AT_ONCE):
+            ack = pb.CommandAck.FromString(ack_ids(ledger, numbers[at : at + ENTRIES_AT_ONCE], partition))
+            ack.consumer_id = consumer_id
+            ack.ack_type = pb.CommandAck.Individual
+            yield ack
 
 
 def close_consumer(consumer_id: int, request_id: int) -> BaseCommand:

@@ -14,8 +14,17 @@ from google.protobuf.message import DecodeError
 
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import to_signed64
-from broker_core.base.txn_id import TxnId
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+
+class TxnId(NamedTuple):
+    """The name of a transaction: ``most_bits`` is its coordinator, ``least_bits`` the number that it gave, both signed.
+
+    No transaction can be opened yet. A message that names one is refused by its producer.
+    """
+
+    most_bits: int
+    least_bits: int
 
 
 class SendHead(NamedTuple):

@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from broker_core.base.names import TopicName
-from broker_core.wire.batch.arrays import presence
-from broker_core.wire.batch.columns import booleans, numbers, validity, values_of
+from broker_core.wire.batch.columns import booleans, numbers, presence, validity, values_of
 from broker_core.wire.core.rows import write_id_bytes, write_id_texts
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.rows.schema import REDELIVERY_COLUMN, TopicColumns

@@ -61,7 +61,7 @@ class KeptRows:
 
     def split(self, parts: int) -> list[KeptRows]:
         """These rows in so many parts, each with about as many slots; rows of one key stay together."""
-        from broker_core.wire.batch.slots import SLOTS
+        from broker_core.wire.batch.sent_keys import SLOTS
 
         whole = self.slots or (SlotRange(0, SLOTS - 1),)
         total = sum(last - first + 1 for first, last in whole)
@@ -112,7 +112,7 @@ class KeptRows:
         import numpy as np
 
         from broker_core.wire.batch.columns import booleans
-        from broker_core.wire.batch.slots import slots_of
+        from broker_core.wire.batch.sent_keys import slots_of
 
         slots = slots_of(rows.column("key"), rows.column("ordering_key"))
         firsts, lasts = (np.array(bounds) for bounds in zip(*self.slots, strict=True))

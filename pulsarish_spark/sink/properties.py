@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.names import shown_name
-from broker_core.wire.batch.arrays import ByteColumn, presence, row_of_element
-from broker_core.wire.batch.columns import numbers, values_of
-from broker_core.wire.batch.keys import is_text
+from broker_core.wire.batch.columns import ByteColumn, numbers, presence, row_of_element, values_of
+from broker_core.wire.batch.sent_keys import is_text
 
 _PAIRS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.base.errors import ConfigError
-from broker_core.wire.batch.arrays import presence
-from broker_core.wire.batch.columns import numbers, values_of
+from broker_core.wire.batch.columns import numbers, presence, values_of
 from pulsarish_spark.options import DELIVER_AFTER_MS_MAX
 from pulsarish_spark.sink.properties import row_words
 

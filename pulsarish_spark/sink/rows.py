@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from broker_core.base.errors import ConfigError, InvalidTopicNameError
 from broker_core.client.columnar.entry_writer import BY_KEY
 from broker_core.wire.batch import rows_by_place
-from broker_core.wire.batch.arrays import ByteColumn, presence
-from broker_core.wire.batch.columns import booleans, flags_of, numbers, values_of
-from broker_core.wire.batch.keys import is_text
+from broker_core.wire.batch.columns import ByteColumn, booleans, flags_of, numbers, presence, values_of
+from broker_core.wire.batch.sent_keys import is_text
 from pulsarish_spark.options import KeyForm
 from pulsarish_spark.places.topics import kept_name
 from pulsarish_spark.sink.columns import MESSAGE_COLUMNS

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.errors import NotAllowedError, PersistenceServerError, ProducerBusyError
-from broker_core.base.txn_id import TxnId
-from broker_core.wire.heads import SendHead
+from broker_core.wire.heads import SendHead, TxnId
 from tests.broker.world import TOPIC, World, body
 
 

@@ -103,7 +103,7 @@ def test_an_uncompiled_core_says_so_once_for_all_processes(tmp_path: Path) -> No
 def test_uncompiled_and_without_cython_commands_and_frames_are_read_alike(tmp_path: Path) -> None:
     """The tests of what a broker reads and writes, where nobody can have compiled anything."""
     (tmp_path / "tests").symlink_to(ROOT / "tests")
-    files = [f"tests/wire/test_{name}.py" for name in ("heads", "frames", "long_lists", "core_metadata")]
+    files = [f"tests/wire/test_{name}.py" for name in ("heads", "frames", "large_commands", "core_metadata")]
     code = f"import pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-c', '/dev/null', *{files!r}]))"
     assert " passed" in _in_a_copy(tmp_path, code, PULSARISH_UNCOMPILED="1").stdout
 

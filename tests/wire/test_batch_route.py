@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from broker_core.base.hashing import KEY_HASHES, HashingScheme, partition_of_key
 from broker_core.wire import batch as compiled_batch
 from broker_core.wire.batch import route_rows
-from broker_core.wire.batch.arrays import ByteColumn
-from broker_core.wire.batch.keys import hash_keys
+from broker_core.wire.batch.columns import ByteColumn
+from broker_core.wire.batch.sent_keys import hash_keys
 
 SETTINGS = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

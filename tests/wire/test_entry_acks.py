@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from broker_core.base.positions import Position
+from broker_core.wire.commands import ENTRIES_AT_ONCE, entry_acks
 from broker_core.wire.core.heads import parse_ack
-from broker_core.wire.entry_acks import ENTRIES_AT_ONCE, entry_acks
-from broker_core.wire.long_lists import LONG_FROM_BYTES
+from broker_core.wire.large_commands import LONG_FROM_BYTES
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandAck
 
 LARGE = 2**62

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.base.errors import RemoteProtocolError
-from broker_core.wire.frame_blocks import BLOCK_BYTES, BlockFrameReader
+from broker_core.wire.frames import BLOCK_BYTES, BlockFrameReader
 from tests.wire.feeding import feed, frame
 
 FRAME_BYTES_MAX = 5 * 1024 * 1024

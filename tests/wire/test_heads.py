@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import to_signed64, to_unsigned64
-from broker_core.base.txn_id import TxnId
 from broker_core.wire import heads
 from broker_core.wire.commands import ping
 from broker_core.wire.core import heads as core
+from broker_core.wire.heads import TxnId
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from broker_core.base.errors import RemoteProtocolError
+from broker_core.wire.large_commands import FIELDS_MAX, without_schema_data
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe, Schema
-from broker_core.wire.schema_data import FIELDS_MAX, without_schema_data
 
 TEXT = b'{"type":"record"}' * 100_000
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.broker.dispatch.key_shared.selectors import slot_of
-from broker_core.wire.batch.slots import slots_of
+from broker_core.wire.batch.sent_keys import slots_of
 
 KEYS = st.one_of(st.none(), st.binary(max_size=20))
 

@@ -36,8 +36,7 @@ from broker_core.client.connecting.subscribing import Subscribing, backlog, flow
 from broker_core.client.messages.permits import Permits
 from broker_core.client.settings.config import CursorConfig, EntryConsumerConfig
 from broker_core.wire.ack_sets import all_bits, bits_of_words
-from broker_core.wire.commands import redeliver
-from broker_core.wire.entry_acks import entry_acks
+from broker_core.wire.commands import entry_acks, redeliver
 from broker_core.wire.entry_peek import (
     SMALL_BYTES,
     ChunkPlace,

@@ -37,7 +37,7 @@ from broker_core.server.consumer_channel import ConsumerChannel
 from broker_core.server.session import Session
 from broker_core.wire import commands
 from broker_core.wire.heads import AckHead, FlowHead
-from broker_core.wire.long_lists import LongList
+from broker_core.wire.large_commands import LongList
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,

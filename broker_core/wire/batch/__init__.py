@@ -4,13 +4,18 @@
 The only part of ``wire`` that imports numpy and pyarrow; brokers and plain clients do without it.
 """
 
-from broker_core.wire.batch.decode import UNDECODABLE, ChunkEntryError, decode_entries, decode_in_parts
+from broker_core.wire.batch.decode import (
+    UNDECODABLE,
+    ChunkEntryError,
+    decode_entries,
+    decode_in_parts,
+    lies_in_block,
+    share_memory,
+)
 from broker_core.wire.batch.encode import EncodedEntry, encode_entries
-from broker_core.wire.batch.key_groups import KeyGroups, key_groups
-from broker_core.wire.batch.route import route_rows, rows_by_place
+from broker_core.wire.batch.route import KeyGroups, key_groups, route_rows, rows_by_place
 from broker_core.wire.batch.rows import ENCODED_COLUMNS
 from broker_core.wire.batch.schema import DECODED_SCHEMA
-from broker_core.wire.batch.together import lies_in_block, share_memory
 
 __all__ = [
     "DECODED_SCHEMA",

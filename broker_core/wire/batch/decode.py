@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from broker_core.base.errors import ProtocolError, RemoteProtocolError, UnsupportedVersionError, UsageError
 from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT, METADATA_BYTES_MAX
 from broker_core.wire.batch import columns as cols
-from broker_core.wire.batch.keys import decode_base64
 from broker_core.wire.batch.schema import PROPERTY_PAIRS, select_columns
-from broker_core.wire.batch.together import put_together
+from broker_core.wire.batch.sent_keys import decode_base64
 from broker_core.wire.compression import decompress
 from broker_core.wire.core import entries as walk
 from broker_core.wire.entry import BytesLike, EntryRef
@@ -154,7 +153,7 @@ class _Packed:
 
     @classmethod
     def of(cls, entries: Sequence[EntryRef]) -> _Packed:
-        data, starts, ends = put_together([entry.body for entry in entries])
+        data, starts, ends = _in_one_buffer([entry.body for entry in entries])
         _check_joined_size(len(data))
         heads = np.zeros(len(entries), _HEAD).view(np.recarray)
         flaw, at = walk.walk_heads(as_array(data), starts, ends, METADATA_BYTES_MAX, heads)
@@ -229,6 +228,34 @@ class _Rows:
 
 
 # -- from entries
+
+
+def _in_one_buffer(bodies: Sequence[BytesLike]) -> tuple[BytesLike, Int64s, Int64s]:
+    """A buffer that holds ``bodies``, one at least, and where each begins and ends in it.
+
+    Bodies that lie in one block of memory in their order (``wire.frames``) stay there; others are copied one behind the
+    other.
+    """
+    sizes = np.array([len(body) for body in bodies], np.int64)
+    first = bodies[0]
+    if isinstance(first, memoryview) and all(share_memory(first, body) for body in bodies):
+        block = memoryview(first.obj)
+        starts = np.array([pa.py_buffer(body).address for body in bodies], np.int64) - pa.py_buffer(block).address
+        ends = starts + sizes
+        if (starts[1:] >= ends[:-1]).all():  # Columns are gathered, and payloads replaced, from front to back.
+            return block, starts, ends
+    ends = np.cumsum(sizes)
+    return b"".join(bodies), ends - sizes, ends
+
+
+def lies_in_block(body: BytesLike) -> bool:
+    """Whether it keeps memory that others may lie in, rather than bytes of its own."""
+    return isinstance(body, memoryview) and not isinstance(body.obj, bytes)
+
+
+def share_memory(one: BytesLike, other: BytesLike) -> bool:
+    """Whether both lie in one block, so that they need not be copied to be decoded together."""
+    return isinstance(one, memoryview) and isinstance(other, memoryview) and one.obj is other.obj
 
 
 def _join(packed: _Packed, message_bytes_max: int) -> _Joined:

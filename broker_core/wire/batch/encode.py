@@ -3,7 +3,8 @@
 
 Rows are sized, cut into batches and written by kernels into one buffer, in which each entry's head is already in place:
 an entry without compression is copied once. Nothing is done in Python for each row, except for rows that travel as
-entries of their own: those too large for a batch, delayed ones, and all if ``messages_max`` is 1.
+entries of their own: those too large for a batch, delayed ones, and all if ``messages_max`` is 1. Rows keep their
+order, and no entry crosses a border that the caller set.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
+from broker_core.base.errors import RowError
+from broker_core.base.limits import FRAME_SLACK_BYTES, MESSAGE_BYTES_MAX_DEFAULT, METADATA_BYTES_MAX
 from broker_core.base.positions import to_unsigned64
-from broker_core.wire.batch.plan import Plan, check_sizes, plan_entries
 from broker_core.wire.batch.rows import Rows
 from broker_core.wire.compression import NONE, compress
-from broker_core.wire.core.rows import write_rows
+from broker_core.wire.core.rows import SIZE_BYTES, size_rows, split_rows, write_rows
 from broker_core.wire.entry import CHECKSUM_HEAD_BYTES, MAGIC_CHECKSUM, BytesLike, seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import CompressionType, MessageMetadata
 
@@ -32,6 +33,13 @@ BATCH_BYTES_MAX_DEFAULT: Final = 128 * 1024
 """Messages and bytes of one batch, as in the official clients."""
 
 _HEAD = struct.Struct(">2sII")
+
+Int64s = NDArray[np.int64]
+
+_ROW_METADATA_BYTES_MAX: Final = METADATA_BYTES_MAX - 4096
+"""Keys and properties of one row; the rest is for the entry's own fields."""
+_BESIDE_PAYLOAD_BYTES_MAX: Final = FRAME_SLACK_BYTES - 1024
+"""What an entry of the largest payload may hold beside it; the kibibyte is for the command."""
 
 
 class EncodedEntry(NamedTuple):
@@ -60,7 +68,7 @@ def encode_entries(
     messages_max: int = MESSAGES_MAX_DEFAULT,
     bytes_max: int = BATCH_BYTES_MAX_DEFAULT,
     message_bytes_max: int = MESSAGE_BYTES_MAX_DEFAULT,
-    borders: NDArray[np.int64] | None = None,
+    borders: Int64s | None = None,
     cut: Cut | None = None,
 ) -> list[EncodedEntry]:
     """The entries that carry ``rows``, in order; row i has sequence id ``first_sequence_id + i`` unless it has one.
@@ -78,8 +86,8 @@ def encode_entries(
     """
     if rows.num_rows == 0:
         return []
-    plan = plan_entries(Rows.of(rows), first_sequence_id, messages_max, min(bytes_max, message_bytes_max), borders)
-    check_sizes(plan, message_bytes_max, in_chunks=cut is not None)
+    plan = _plan_entries(Rows.of(rows), first_sequence_id, messages_max, min(bytes_max, message_bytes_max), borders)
+    _check_sizes(plan, message_bytes_max, in_chunks=cut is not None)
     author = _Author(plan, producer_name, publish_time_ms, compression, cut or _never)
     return author.compressed_entries() if compression != NONE else author.plain_entries()
 
@@ -88,7 +96,7 @@ def encode_entries(
 class _Author:
     """Writes the entries of one plan."""
 
-    plan: Plan
+    plan: _Plan
     producer_name: str
     publish_time_ms: int
     compression: int
@@ -132,7 +140,7 @@ class _Author:
             entries.append(self._entry(e, seal_entry(metadata, plain if packed is None else packed)))
         return entries
 
-    def _write(self, places: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
+    def _write(self, places: Int64s, size: int) -> NDArray[np.uint8]:
         """All batches at their places in new memory of ``size`` bytes."""
         plan, rows = self.plan, self.plan.rows
         out = np.empty(size, np.uint8)
@@ -218,3 +226,98 @@ class _Author:
 
 def _never(_metadata: MessageMetadata, _payload: BytesLike) -> Sequence[tuple[bytes, BytesLike]]:
     return ()
+
+
+# -- how rows are cut into entries, before a byte is written: sizes, numbers and borders
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Rows, the sizes of their messages, and how they are cut into entries (``split_rows`` has the shapes)."""
+
+    rows: Rows
+    sequence_ids: Int64s
+    metadata_sizes: Int64s
+    payload_sizes: Int64s
+    starts: Int64s
+    sizes: Int64s
+    single: NDArray[np.bool_]
+    """Entries that are one message without a batch around it."""
+
+
+def _plan_entries(
+    rows: Rows, first_sequence_id: int, messages_max: int, bytes_max: int, borders: Int64s | None
+) -> _Plan:
+    """Cut ``rows``; an entry begins with each row of ``borders``. RowError for a sequence id that does not rise."""
+    sequence_ids = _sequence_ids(rows, first_sequence_id)
+    metadata_sizes, payload_sizes, key_sizes = (np.empty(rows.count, np.int64) for _ in range(3))
+    size_rows(
+        rows.keys.offsets,
+        rows.keys.present,
+        rows.keys_are_base64,
+        rows.values.offsets,
+        rows.values.present,
+        rows.ordering_keys.offsets,
+        rows.ordering_keys.present,
+        rows.property_rows,
+        rows.property_names.offsets,
+        rows.property_values.offsets,
+        rows.event_times,
+        sequence_ids,
+        metadata_sizes,
+        payload_sizes,
+        key_sizes,
+    )
+    starts, sizes = np.empty(rows.count + 1, np.int64), np.empty(rows.count, np.int64)
+    count = split_rows(metadata_sizes, payload_sizes, key_sizes, messages_max, bytes_max, starts, sizes)
+    starts, sizes = starts[: count + 1], sizes[:count]
+    delayed = rows.delivery_times != 0
+    more = [] if borders is None else [borders]
+    if delayed.any():
+        at = np.flatnonzero(delayed)
+        more += [at, at + 1]
+    if more:
+        starts = np.unique(np.concatenate((starts, *more)))
+        sizes = np.add.reduceat(SIZE_BYTES + metadata_sizes + payload_sizes, starts[:-1])
+    alone = np.diff(starts) == 1
+    too_large = sizes + key_sizes[starts[:-1]] > bytes_max
+    single = alone & (too_large | delayed[starts[:-1]] | (messages_max == 1))
+    return _Plan(rows, sequence_ids, metadata_sizes, payload_sizes, starts, sizes, single)
+
+
+def _check_sizes(plan: _Plan, message_bytes_max: int, *, in_chunks: bool) -> None:
+    """RowError for the first row that is too large; ``in_chunks``: a value may be of any size."""
+    payloads, metadata = plan.payload_sizes, plan.metadata_sizes
+    limits = [("keys and properties", metadata, _ROW_METADATA_BYTES_MAX)]
+    if not in_chunks:
+        limits += [
+            ("a value", payloads, message_bytes_max),
+            ("a value, keys and properties", payloads + metadata, message_bytes_max + _BESIDE_PAYLOAD_BYTES_MAX),
+        ]
+    for what, sizes, most in limits:
+        too_large = np.flatnonzero(sizes > most)
+        if too_large.size:
+            row = int(too_large[0])
+            raise RowError(
+                row,
+                f"has {what} of {int(sizes[row])} bytes, more than the {most} that a message may hold",
+                hint="put them into the value"
+                if what == "keys and properties"
+                else "send it in chunks (chunking_enabled), or raise maxMessageSize of the broker",
+            )
+
+
+def _sequence_ids(rows: Rows, first: int) -> Int64s:
+    chosen = rows.sequence_ids
+    if chosen is None:
+        return np.arange(first, first + rows.count, dtype=np.int64)
+    lowest = np.concatenate((np.array([first], np.int64), chosen[:-1] + 1))
+    wrong = np.flatnonzero(chosen < lowest)
+    if wrong.size:
+        row = int(wrong[0])
+        raise RowError(
+            row,
+            f"has the sequence id {int(chosen[row])}, where {int(lowest[row])} is the lowest that may follow",
+            hint="in a partition they must rise, or brokers drop rows as repeated ones; sort the rows by them",
+        )
+    return chosen

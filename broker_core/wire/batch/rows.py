@@ -12,11 +12,19 @@ from numpy.typing import NDArray
 
 from broker_core.base.errors import RowError, UsageError
 from broker_core.base.limits import SENT_NUMBER_MAX
-from broker_core.wire.batch.arrays import ByteColumn, presence, row_of_element
-from broker_core.wire.batch.columns import values_of
-from broker_core.wire.batch.keys import is_text
-from broker_core.wire.batch.sent_keys import sent_keys
-from broker_core.wire.batch.typed import bad_type, byte_column, is_text_type, is_valid, narrow, plain_column
+from broker_core.wire.batch.columns import (
+    ByteColumn,
+    bad_type,
+    byte_column,
+    is_text_type,
+    is_valid,
+    narrow,
+    plain_column,
+    presence,
+    row_of_element,
+    values_of,
+)
+from broker_core.wire.batch.sent_keys import is_text, sent_keys
 
 _OF_MS: Final = {"us": 1000, "ns": 1_000_000}
 """How many of a finer unit of time are a millisecond."""

@@ -4,7 +4,7 @@ the bytes themselves; and the ids of rows that were received, as text and as byt
 
 Sizing and writing are two passes over the same rows, so that the memory is taken once and exactly. A message is: size
 (4 bytes, big endian), SingleMessageMetadata with its fields in the order of their numbers, as protobuf writes them, and
-the payload. Columns are as in ``batch.arrays.ByteColumn``: data, offsets, presence.
+the payload. Columns are as in ``batch.columns.ByteColumn``: data, offsets, presence.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.limits import BATCH_MESSAGES_MAX
-from broker_core.wire.long_lists import IDS_A_PIECE, LONG_FROM_BYTES, LongList
+from broker_core.wire.large_commands import IDS_A_PIECE, LONG_FROM_BYTES, LongList
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandAck
 
 
