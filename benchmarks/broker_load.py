@@ -24,7 +24,7 @@ import psutil
 from benchmarks.parts import quick_wanted
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
-from broker_core.wire.core.heads import send_frame_head
+from broker_core.wire.core.hot_commands import send_frame_head
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata, SingleMessageMetadata
 

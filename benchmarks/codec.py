@@ -22,12 +22,12 @@ import pyarrow as pa
 from benchmarks.parts import quick_wanted
 from broker_core.wire.batch import decode_entries, encode_entries, route_rows
 from broker_core.wire.compression import LZ4, NONE, ZSTD
-from broker_core.wire.core.heads import (
-    message_frame_head,
+from broker_core.wire.core.hot_commands import (
+    message_buffers,
     parse_message,
     parse_receipt,
-    parse_send,
-    receipt_frame,
+    parse_sends,
+    receipt_frames,
     send_frame_head,
 )
 from broker_core.wire.entry import EntryRef, seal_entry
@@ -131,8 +131,9 @@ def _single(number: int, size: int) -> bytes:
 
 def _heads(runs: int, seconds: float) -> list[Result]:
     send = send_frame_head(3, 1_234_567, 1, 126)
-    receipt = receipt_frame(3, 1_234_567, 7, 44_321, 0)
-    message = message_frame_head(3, 7, 44_321, 0, 0, None, 126)
+    receipt = receipt_frames((3,), (1_234_567,), 7, 44_321, 0)
+    deliveries = [(((7, 44_321), bytes(126), 1, 0, 0), 0, None)]
+    message = message_buffers(deliveries, 3, 0, -1, False)[0][0]
     frame = send_frame_head(3, 1_234_567, 1, 126) + bytes(126)
     stream = frame * 1000
     reader = FrameReader(5 * 1024 * 1024)
@@ -147,11 +148,11 @@ def _heads(runs: int, seconds: float) -> list[Result]:
             at += count
 
     cases: dict[str, Callable[[], object]] = {
-        "head parse_send": lambda: parse_send(send[8:]),
+        "head parse_sends": lambda: parse_sends([send[8:]], 0),
         "head send_frame_head": lambda: send_frame_head(3, 1_234_567, 1, 126),
-        "head receipt_frame": lambda: receipt_frame(3, 1_234_567, 7, 44_321, 0),
+        "head receipt_frames": lambda: receipt_frames((3,), (1_234_567,), 7, 44_321, 0),
         "head parse_receipt": lambda: parse_receipt(receipt[8:]),
-        "head message_frame_head": lambda: message_frame_head(3, 7, 44_321, 0, 0, None, 126),
+        "head message_buffers": lambda: message_buffers(deliveries, 3, 0, -1, False),
         "head parse_message": lambda: parse_message(message[8:]),
     }
     results = [_rate(case, _repeat(work), 1000, "us", runs, seconds) for case, work in cases.items()]

@@ -23,7 +23,7 @@ import psutil
 from benchmarks.broker_load import cpu_seconds, fresh_broker
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
-from broker_core.wire.core.heads import send_frame_head
+from broker_core.wire.core.hot_commands import send_frame_head
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import CommandSubscribe, MessageMetadata
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 from benchmarks.broker_load import cpu_seconds, fresh_broker, joined
 from benchmarks.parts import quick_wanted
 from broker_core.testing.raw_client import RawClient, must_succeed
-from broker_core.wire.core.heads import send_frame_head, varint
+from broker_core.wire.core.hot_commands import send_frame_head, varint
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe, MessageMetadata, SingleMessageMetadata

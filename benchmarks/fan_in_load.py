@@ -21,7 +21,7 @@ import uvloop
 
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire import commands
-from broker_core.wire.core.heads import parse_message, send_frame_head, varint
+from broker_core.wire.core.hot_commands import parse_message, send_frame_head, varint
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe, MessageMetadata

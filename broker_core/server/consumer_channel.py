@@ -15,7 +15,7 @@ from broker_core.broker.requests import SubscribeRequest
 from broker_core.broker.sinks import Delivery
 from broker_core.server.link import NO_REQUEST, Link
 from broker_core.wire import commands
-from broker_core.wire.core.heads import message_buffers
+from broker_core.wire.core.hot_commands import message_buffers
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _UNAWARE_OF_THE_END: Final = ("Pulsar-CPP", "Pulsar-Go")

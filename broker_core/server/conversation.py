@@ -18,7 +18,7 @@ from broker_core.server.handlers import consuming, handshake, lookup, producing,
 from broker_core.server.joint_sends import send_jointly
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
-from broker_core.wire.core.heads import parse_acks, parse_flow, parse_sends
+from broker_core.wire.core.hot_commands import parse_acks, parse_flow, parse_sends
 from broker_core.wire.frames import Frame
 from broker_core.wire.large_commands import LongList, without_schema_data
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand

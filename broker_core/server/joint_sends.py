@@ -18,7 +18,7 @@ from broker_core.server.admission import is_usual
 from broker_core.server.producer_channel import ProducerChannel
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
-from broker_core.wire.core.heads import receipt_frames
+from broker_core.wire.core.hot_commands import receipt_frames
 from broker_core.wire.heads import SendHead, send_columns
 
 _ONE_MESSAGE: Final = SendHead(0, 0)[2:]

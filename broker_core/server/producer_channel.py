@@ -19,7 +19,7 @@ from broker_core.broker.sinks import InFlight
 from broker_core.server.admission import admit_all
 from broker_core.server.link import NO_REQUEST, Link
 from broker_core.wire import commands
-from broker_core.wire.core.heads import receipt_frames
+from broker_core.wire.core.hot_commands import receipt_frames
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, ProtocolError
 from broker_core.base.limits import PROTOCOL_VERSION
 from broker_core.wire import commands
-from broker_core.wire.core.heads import send_frame_head
+from broker_core.wire.core.hot_commands import send_frame_head
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe
 

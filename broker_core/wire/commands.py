@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from broker_core.base.errors import RemoteProtocolError, ServerError
 from broker_core.base.positions import ChunkMessageId, MessageId, Position, to_signed64, to_unsigned64
-from broker_core.wire.core.heads import ack_ids
+from broker_core.wire.core.hot_commands import ack_ids
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageIdData
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heads of the commands that travel once per entry, and how protobuf reads them where their form is not the usual one.
 
-``core.heads`` reads the usual form. Ids are signed numbers carried in unsigned fields (``base.positions``).
+``core.hot_commands`` reads the usual form. Ids are signed numbers carried in unsigned fields (``base.positions``).
 Source: ``proto/pulsar_api.proto``.
 """
 

@@ -19,7 +19,7 @@ from typing import Final
 from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.limits import BATCH_MESSAGES_MAX
 from broker_core.wire.core.frames import field_end, read_varint, skip_alike
-from broker_core.wire.core.heads import varint
+from broker_core.wire.core.hot_commands import varint
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandGetOrCreateSchema,

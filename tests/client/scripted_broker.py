@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.positions import to_signed64
 from broker_core.wire.commands import close_consumer, connected, error, parse_command, pong, success
-from broker_core.wire.core.heads import message_frame_head, parse_send, receipt_frame
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import Frame, FrameReader, encode_command
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.wire.single_frames import message_frame_head, parse_send, receipt_frame
 
 FRAME_BYTES_MAX = 6 * 1024 * 1024
 

@@ -2,10 +2,10 @@
 """Producers of retry letters and dead letters that cannot be made, against a scripted broker."""
 
 from broker_core.client import AsyncClient, DeadLetterPolicy
-from broker_core.wire.core.heads import message_frame_head
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.scenes import run
 from tests.client.scripted_broker import ScriptedBroker, plain_entry
+from tests.wire.single_frames import message_frame_head
 
 
 def test_letters_do_not_wait_in_turn_for_a_producer_that_cannot_be_made() -> None:

@@ -20,13 +20,13 @@ from broker_core.client.columnar.entry_reader import AsyncEntryReader
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.messages.message import Message, Source
 from broker_core.wire.commands import close_consumer, error, success
-from broker_core.wire.core.heads import message_frame_head
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S
 from tests.client.scenes import flows, run, subscribes
 from tests.client.scripted_broker import Peer, ScriptedBroker, answer, last_message, plain_entry, seek_by_closing
+from tests.wire.single_frames import message_frame_head
 
 
 def test_flows_come_in_halves_of_the_queue() -> None:

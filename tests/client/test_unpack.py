@@ -18,7 +18,6 @@ from broker_core.client.messages.outgoing import outgoing
 from broker_core.client.messages.permits import Permits
 from broker_core.client.producing.batching import BatchBuilder, EntryEncoder
 from broker_core.wire.commands import read_position
-from broker_core.wire.core.heads import broker_entry_prefix
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -26,6 +25,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.client.helpers import WAIT_S
 from tests.client.scenes import flows, run
 from tests.client.scripted_broker import ScriptedBroker
+from tests.wire.single_frames import broker_entry_prefix
 
 HEAD = MessageHead(0, 7, 3, 2, 0, (), -1)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from broker_core.base.errors import PulsarishError
 from broker_core.testing.raw_client import RawClient, must_succeed
-from broker_core.wire.core.heads import send_frame_head
+from broker_core.wire.core.hot_commands import send_frame_head
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,

@@ -18,7 +18,7 @@ from broker_core.base.settings import Settings
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import BrokerExitedError, RunningBroker
 from broker_core.testing.sim_disk import SimDisk
-from broker_core.wire.core.heads import parse_message
+from broker_core.wire.core.hot_commands import parse_message
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata, ServerError
 from tests.server.server_thread import ServerThread

@@ -23,7 +23,7 @@ from broker_core.server.process import EXIT_DISK_FAILED, EXIT_FAILURE, EXIT_USAG
 from broker_core.storage.handles import HANDLES_MAX
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import BrokerExitedError, RunningBroker
-from broker_core.wire.core.heads import parse_message, parse_receipt, send_frame_head
+from broker_core.wire.core.hot_commands import parse_message, parse_receipt, send_frame_head
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe, MessageMetadata
 from tests.client.helpers import eventually

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import ChecksumMismatchError, ProtocolError, RemoteProtocolError
 from broker_core.base.limits import METADATA_BYTES_MAX
-from broker_core.wire.core.heads import broker_entry_prefix
 from broker_core.wire.entry import (
     BrokerEntry,
     BytesLike,
@@ -27,6 +26,7 @@ from broker_core.wire.entry import (
     verify_entry,
 )
 from broker_core.wire.proto.pulsar_api_pb2 import BrokerEntryMetadata, MessageMetadata
+from tests.wire.single_frames import broker_entry_prefix
 
 METADATA = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString()
 

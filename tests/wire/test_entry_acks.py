@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from broker_core.base.positions import Position
 from broker_core.wire.commands import ENTRIES_AT_ONCE, entry_acks
-from broker_core.wire.core.heads import parse_ack
 from broker_core.wire.large_commands import LONG_FROM_BYTES
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandAck
+from tests.wire.single_frames import parse_ack
 
 LARGE = 2**62
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.errors import RemoteProtocolError
-from broker_core.wire.core.heads import broker_entry_prefix
 from broker_core.wire.entry import messages_of, seal_entry, split_entry
 from broker_core.wire.entry_peek import (
     chunk_place,
@@ -21,6 +20,7 @@ from broker_core.wire.entry_peek import (
     sticky_key,
 )
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+from tests.wire.single_frames import broker_entry_prefix
 
 METADATA = st.builds(
     MessageMetadata,

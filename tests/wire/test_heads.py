@@ -16,10 +16,11 @@ from broker_core.base.errors import RemoteProtocolError
 from broker_core.base.positions import to_signed64, to_unsigned64
 from broker_core.wire import heads
 from broker_core.wire.commands import ping
-from broker_core.wire.core import heads as core
+from broker_core.wire.core import hot_commands as core
 from broker_core.wire.heads import TxnId
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.wire import single_frames as single
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=300)
 
@@ -61,7 +62,7 @@ def test_send_is_written_and_read_as_by_protobuf(
         send.is_chunk = True
     command = command_of(frame_head, body_len)
     assert command == BaseCommand(type=BaseCommand.SEND, send=send).SerializeToString()
-    assert core.parse_send(command) == heads.SendHead(producer_id, sequence_id, messages, highest, is_chunk)
+    assert single.parse_send(command) == heads.SendHead(producer_id, sequence_id, messages, highest, is_chunk)
 
 
 @SETTINGS
@@ -70,7 +71,7 @@ def test_a_receipt_is_written_and_read_as_by_protobuf(
     producer_id: int, sequence_id: int, ledger: int, entry: int, index: int, highest: int
 ) -> None:
     """Same bytes as the generated code, and the fields come back; a duplicate's id is -1:-1 (semantics 1.4.3)."""
-    frame = core.receipt_frame(producer_id, sequence_id, ledger, entry, index, highest)
+    frame = single.receipt_frame(producer_id, sequence_id, ledger, entry, index, highest)
     where = pb.MessageIdData(ledgerId=to_unsigned64(ledger), entryId=to_unsigned64(entry))
     if index >= 0:
         where.partition = index
@@ -95,7 +96,7 @@ def test_a_message_is_written_and_read_as_by_protobuf(
     epoch: int,
 ) -> None:
     """Same bytes as the generated code, and the fields come back, ack set words as signed numbers."""
-    frame_head = core.message_frame_head(consumer_id, ledger, entry, index, redeliveries, ack_set, tail_len, epoch)
+    frame_head = single.message_frame_head(consumer_id, ledger, entry, index, redeliveries, ack_set, tail_len, epoch)
     where = pb.MessageIdData(ledgerId=to_unsigned64(ledger), entryId=to_unsigned64(entry))
     if index >= 0:
         where.partition = index
@@ -129,8 +130,10 @@ def test_frames_of_deliveries_are_those_of_each_entry(
     deliveries, expected = [], b""
     for ledger, entry, body, count, ack_set, broker_time, message_index in entries:
         deliveries.append((((ledger, entry), body, 1, message_index, broker_time), count, ack_set))
-        tail = (core.broker_entry_prefix(broker_time, message_index) if with_broker_entry else b"") + body
-        expected += core.message_frame_head(consumer_id, ledger, entry, index, count, ack_set, len(tail), epoch) + tail
+        tail = (single.broker_entry_prefix(broker_time, message_index) if with_broker_entry else b"") + body
+        expected += (
+            single.message_frame_head(consumer_id, ledger, entry, index, count, ack_set, len(tail), epoch) + tail
+        )
     buffers, total = core.message_buffers(deliveries, consumer_id, index, epoch, with_broker_entry)
     assert b"".join(buffers) == expected
     assert total == len(expected)
@@ -148,7 +151,7 @@ def test_receipts_of_a_run_are_those_of_its_entries(
     """Whether the sequence ids count up or not, and wherever numbers grow longer."""
     ids = others or [min(first_id + number, 2**63 - 1) for number in range(count)]
     entry = min(entry, 2**63 - 30)
-    wanted = [core.receipt_frame(producer_id, each, ledger, entry + n, index) for n, each in enumerate(ids)]
+    wanted = [single.receipt_frame(producer_id, each, ledger, entry + n, index) for n, each in enumerate(ids)]
     assert core.receipt_frames((producer_id,), ids, ledger, entry, index) == b"".join(wanted)
     assert core.receipt_frames([producer_id] * len(ids), ids, ledger, entry, index) == b"".join(wanted)
 
@@ -175,7 +178,7 @@ def sends_in_a_row(draw: st.DrawFn) -> list[bytes]:
 def test_sends_that_come_together_are_read_like_each_of_them(commands: list[bytes]) -> None:
     """Of one producer or of many, up to any other command: also in the odd form, a field twice."""
     for at in range(len(commands)):
-        alone = list(takewhile(lambda head: head is not None, map(core.parse_send, commands[at:])))
+        alone = list(takewhile(lambda head: head is not None, map(single.parse_send, commands[at:])))
         assert core.parse_sends(commands, at) == alone
 
 
@@ -187,7 +190,7 @@ def test_a_number_that_grows_longer_needs_another_size(last_short: int, messages
     long = command_of(core.send_frame_head(3, last_short + 1, messages, 0), 0)
     damaged = long[:3] + short[3:4] + long[4:]
     assert [len(core.parse_sends([short, long], at)) for at in (0, 1)] == [2, 1]
-    assert core.parse_sends([short, damaged], 0) == [core.parse_send(short)]
+    assert core.parse_sends([short, damaged], 0) == [single.parse_send(short)]
     with pytest.raises(RemoteProtocolError):
         core.parse_sends([short, damaged], 1)
 
@@ -232,7 +235,7 @@ def test_an_ack_of_whole_entries_is_read_as_by_protobuf(
 ) -> None:
     """3.1.1, 3.3.5: ids of every length, one after the other, with and without a request for a receipt."""
     command = ack_command(consumer_id, [(ledger, entry) for entry in entries], index, request_id).SerializeToString()
-    assert core.parse_ack(command) == heads.AckHead(consumer_id, ledger, entries, request_id)
+    assert single.parse_ack(command) == heads.AckHead(consumer_id, ledger, entries, request_id)
 
 
 one_ack = st.tuples(small, st.sampled_from((7, 300)), entry_ids, st.sampled_from((-1, 2)), st.sampled_from((-1, -1, 9)))
@@ -252,7 +255,7 @@ def test_acks_that_came_together_are_read_as_one_by_one(acks: list[tuple[int, in
     at = 0
     while at < len(commands):
         run, count = core.parse_acks(commands, at)
-        assert run == merged([core.parse_ack(command) for command in commands[at : at + count]])
+        assert run == merged([single.parse_ack(command) for command in commands[at : at + count]])
         assert count == 1 or all(head.request_id < 0 for head in run)
         at += count
 
@@ -295,8 +298,8 @@ def test_a_damaged_ack_among_others_is_read_as_by_itself(data: st.DataObject) ->
     at = 0
     while at < len(commands):
         run, count = core.parse_acks(commands, at)
-        assert run == merged([core.parse_ack(command) for command in commands[at : at + count]])
-        assert run or core.parse_ack(commands[at]) is None
+        assert run == merged([single.parse_ack(command) for command in commands[at : at + count]])
+        assert run or single.parse_ack(commands[at]) is None
         at += max(count, 1)
 
 
@@ -311,7 +314,7 @@ def test_other_acks_are_left_to_protobuf() -> None:
     others[5].ack.message_id[0].entryId = to_unsigned64(-1)
     del others[6].ack.message_id[:]
     for other in others:
-        assert core.parse_ack(other.SerializeToString()) is None
+        assert single.parse_ack(other.SerializeToString()) is None
 
 
 @SETTINGS
@@ -325,7 +328,7 @@ def test_damaged_acks_are_read_as_protobuf_reads_them_or_left_to_it(data: st.Dat
         command[data.draw(st.integers(2, len(command) - 1))] = data.draw(st.integers(0, 255))
     if data.draw(st.booleans()):
         del command[data.draw(st.integers(2, len(command))) :]
-    found = core.parse_ack(bytes(command))
+    found = single.parse_ack(bytes(command))
     assert found is None or found == ack_by_protobuf(bytes(command))
 
 
@@ -352,8 +355,8 @@ def test_damaged_heads_heads_are_read_as_protobuf_reads_them_or_refused(data: st
     """A fast path may give up, but what it reports is what protobuf reports."""
     originals = (
         core.send_frame_head(3, 1_000_000, 1000, 0, 1_000_999)[8:],
-        core.receipt_frame(3, 1_000_000, 7, 300, 2, 5)[8:],
-        core.message_frame_head(3, 7, 300, 2, 1, (-1, 5), 0)[8:],
+        single.receipt_frame(3, 1_000_000, 7, 300, 2, 5)[8:],
+        single.message_frame_head(3, 7, 300, 2, 1, (-1, 5), 0)[8:],
     )
     command = bytearray(data.draw(st.sampled_from(originals)))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -363,7 +366,7 @@ def test_damaged_heads_heads_are_read_as_protobuf_reads_them_or_refused(data: st
         del command[data.draw(st.integers(2, len(command))) :]
     raw = bytes(command)
     pairs = (
-        (core.parse_send, heads.send_by_protobuf),
+        (single.parse_send, heads.send_by_protobuf),
         (core.parse_receipt, heads.receipt_by_protobuf),
         (core.parse_message, heads.message_by_protobuf),
     )
@@ -375,16 +378,16 @@ def test_fields_that_are_unknown_or_unusual_go_through_protobuf() -> None:
     """Unknown fields and numbers in the long way of writing do not change what is read; a transaction is noticed."""
     send = pb.CommandSend(producer_id=1, sequence_id=2, txnid_least_bits=3, txnid_most_bits=4, marker=True)
     command = BaseCommand(type=BaseCommand.SEND, send=send).SerializeToString()
-    assert core.parse_send(command) == heads.SendHead(1, 2, transaction=TxnId(4, 3))
+    assert single.parse_send(command) == heads.SendHead(1, 2, transaction=TxnId(4, 3))
     long_way = b"\x08\x06\x32\x0c\x08\x81\x80\x00\x10\x82\x80\x80\x80\x80\x80\x00"
-    assert core.parse_send(long_way) == heads.SendHead(1, 2, 1, -1, False)
+    assert single.parse_send(long_way) == heads.SendHead(1, 2, 1, -1, False)
     without_id = BaseCommand(
         type=BaseCommand.SEND_RECEIPT, send_receipt=pb.CommandSendReceipt(producer_id=1, sequence_id=2)
     )
     assert core.parse_receipt(without_id.SerializeToString()) == heads.ReceiptHead(1, 2, -1, -1, -1)
 
 
-@pytest.mark.parametrize("parse", [core.parse_send, core.parse_receipt, core.parse_message, core.parse_ack])
+@pytest.mark.parametrize("parse", [single.parse_send, core.parse_receipt, core.parse_message, single.parse_ack])
 def test_other_commands_are_none_of_these(parse: object) -> None:
     """None means: not mine."""
     assert parse(ping().SerializeToString()) is None  # type: ignore[operator]
@@ -397,13 +400,13 @@ def test_other_commands_are_none_of_these(parse: object) -> None:
 def test_a_send_without_its_fields_is_refused(command: bytes) -> None:
     """A command that says it is a SEND but lacks producer or sequence id is an error, not None."""
     with pytest.raises(RemoteProtocolError, match="send"):
-        core.parse_send(command)
+        single.parse_send(command)
 
 
 def test_ids_are_signed() -> None:
     """Earliest and latest survive the unsigned fields they travel in (semantics 1.4.3)."""
     for number in (-1, 2**63 - 1):
-        head = core.parse_message(core.message_frame_head(0, number, number, -1, 0, None, 0)[8:])
+        head = core.parse_message(single.message_frame_head(0, number, number, -1, 0, None, 0)[8:])
         assert head is not None
         assert (head.ledger, head.entry) == (number, number)
         assert to_signed64(to_unsigned64(number)) == number

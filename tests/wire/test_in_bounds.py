@@ -91,9 +91,10 @@ def test_compiled_readers_and_writers_of_commands_stay_in_bounds(run_watched: Ca
     """Over damaged and cut commands and entries, and the largest numbers that a field can hold."""
     code = """
     from broker_core.base.errors import RemoteProtocolError
-    from broker_core.wire.core import heads, metadata
+    from broker_core.wire.core import hot_commands as heads, metadata
     from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandAck, MessageMetadata
     from broker_core.wire.entry import seal_entry
+    from tests.wire import single_frames
 
     ack = CommandAck(consumer_id=3, ack_type=CommandAck.Individual)
     for entry in range(20):
@@ -101,13 +102,13 @@ def test_compiled_readers_and_writers_of_commands_stay_in_bounds(run_watched: Ca
     whole = MessageMetadata(producer_name="p", sequence_id=1, publish_time=2, partition_key="key", ordering_key=b"o")
     commands = [
         heads.send_frame_head(3, 1_000_000, 1000, 0, 1_000_999)[8:],
-        heads.receipt_frame(3, 1_000_000, 7, 300, 2, 5)[8:],
-        heads.message_frame_head(3, 7, 300, 2, 1, (-1, 5), 0)[8:],
+        single_frames.receipt_frame(3, 1_000_000, 7, 300, 2, 5)[8:],
+        single_frames.message_frame_head(3, 7, 300, 2, 1, (-1, 5), 0)[8:],
         BaseCommand(type=BaseCommand.ACK, ack=ack).SerializeToString(),
         seal_entry(whole.SerializeToString(), b""),
     ]
     readers = [
-        *(heads.parse_send, heads.parse_receipt, heads.parse_message, heads.parse_ack, heads.parse_flow),
+        *(heads.parse_receipt, heads.parse_message, heads.parse_flow),
         *(metadata.has_usual_metadata, metadata.count_of_messages, lambda body: metadata.usual_keys([body], None)),
         *(lambda command: heads.parse_sends([command] * 2, 0), lambda command: heads.parse_acks([command] * 2, 0)),
     ]
@@ -126,11 +127,9 @@ def test_compiled_readers_and_writers_of_commands_stay_in_bounds(run_watched: Ca
         signed = max(most, -1)
         heads.send_frame_head(most, most, 2**31 - 1, 2**31, signed, True)
         heads.receipt_frames([most] * 9, [most] * 9, most, signed - 9, 2**31 - 1, [signed] * 9)
-        heads.receipt_frame(most, most, most, most, 2**31 - 1, signed)
         deliveries = [(((most, most), b"body", 1, most, most), 2**31, words) for words in ((), [most] * 500)]
         heads.message_buffers(deliveries, most, 2**31 - 1, signed, True)
-        heads.message_frame_head(most, most, most, 2**31 - 1, 2**31, [most] * 500, 2**31, signed)
-        heads.broker_entry_prefix(most, most)
+        single_frames.message_frame_head(most, most, most, 2**31 - 1, 2**31, [most] * 500, 2**31, signed)
         heads.ack_ids(most, [most] * 99, 2**31 - 1)
         heads.varint(most)
     """

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.base.invariants import InvariantError
-from broker_core.wire.core.heads import varint
+from broker_core.wire.core.hot_commands import varint
 from broker_core.wire.proto.pulsar_api_pb2 import BrokerEntryMetadata
 
 EDGES = sorted({edge for bits in range(64) for edge in (2**bits - 1, 2**bits, 2**bits + 1)} | {2**64 - 1})

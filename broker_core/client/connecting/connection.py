@@ -44,7 +44,7 @@ from broker_core.client.credentials.tls import tls_failure
 from broker_core.client.settings.config import ClientConfig
 from broker_core.loop.waiting import outcome_of
 from broker_core.wire.commands import command_name, parse_command, ping, pong
-from broker_core.wire.core.heads import parse_message, parse_receipt
+from broker_core.wire.core.hot_commands import parse_message, parse_receipt
 from broker_core.wire.frames import BlockFrameReader, FrameReader, encode_command
 from broker_core.wire.heads import MessageHead, ReceiptHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb

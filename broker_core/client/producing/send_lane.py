@@ -45,7 +45,7 @@ from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import worth_retrying
 from broker_core.client.settings.config import AccessMode, ProducerConfig
 from broker_core.wire.commands import close_producer
-from broker_core.wire.core.heads import send_frame_head
+from broker_core.wire.core.hot_commands import send_frame_head
 from broker_core.wire.heads import ReceiptHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand

@@ -178,15 +178,6 @@ def _int32(value: cython.longlong) -> cython.longlong:
     return low - ((low & _BIT_31) << 1)
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _u32(data: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    """Four bytes, big endian."""
-    first: cython.longlong = data[at]
-    return first << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
-
-
 # -- heads
 
 
@@ -206,7 +197,7 @@ def _walk_head(
         at += 6
     if end - at < 4:
         return _SIZES
-    size = _u32(data, at)
+    size = pb.u32(data, at)
     at += 4
     if size > metadata_bytes_max:
         return _METADATA_TOO_LARGE
@@ -387,7 +378,7 @@ def _walk_batch(
     for message in range(messages):
         if end - at < 4:
             return _BATCH_CUT, message
-        size = _u32(data, at)
+        size = pb.u32(data, at)
         at += 4
         if size > end - at:
             return _BATCH_CUT, message

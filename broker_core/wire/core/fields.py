@@ -92,6 +92,15 @@ def varint(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
+def u32(data: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    """Four bytes, big endian."""
+    first: cython.longlong = data[at]
+    return first << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
 def _tag(
     data: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> tuple[cython.longlong, cython.Py_ssize_t]:

@@ -22,14 +22,6 @@ else:
 from broker_core.base.errors import RemoteProtocolError
 
 
-@cython.cfunc
-@cython.exceptval(check=False)
-def _u32(data: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    """Four bytes, big endian."""
-    first: cython.longlong = data[at]
-    return first << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
-
-
 def cut_frames(
     view: memoryview,
     start: cython.Py_ssize_t,
@@ -50,8 +42,8 @@ def cut_frames(
     frames: list[Any] = []
     viewed_end: cython.Py_ssize_t = 0
     while end - start >= 8 and len(frames) < frames_max and command_bytes_max > 0:
-        total = _u32(source, start)
-        size = _u32(source, start + 4)
+        total = pb.u32(source, start)
+        size = pb.u32(source, start + 4)
         if total > frame_bytes_max or size <= 0 or size > total - 4:
             return frames, start, viewed_end, True
         if total + 4 > end - start:

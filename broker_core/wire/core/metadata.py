@@ -52,8 +52,7 @@ def _walk(data: cython.p_const_uchar, size: cython.Py_ssize_t, fields: cython.p_
     """The slots found in the metadata of a body of ``size`` bytes; 0 if they cannot be read, or are encrypted."""
     if size < _METADATA_AT:
         return 0
-    length: cython.longlong = data[6]
-    length = length << 24 | data[7] << 16 | data[8] << 8 | data[9]
+    length = pb.u32(data, 6)
     if length > size - _METADATA_AT:
         return 0
     flaw, seen, _ = pb.walk_fields(

@@ -100,6 +100,7 @@ def _walk_id(command: cython.p_const_uchar, fields: cython.p_longlong, numbers: 
 
 @cython.cfunc
 def _send(command: bytes) -> Any:
+    """The head of a SEND, or None if ``command`` is another command; RemoteProtocolError if it is a damaged SEND."""
     data: cython.p_const_uchar = command
     if cython.compiled:
         fields: cython.longlong[8]
@@ -113,11 +114,6 @@ def _send(command: bytes) -> Any:
     if seen >> 3 & 3 != 3 or fields[3] < 0 or fields[4] < 0 or not 0 <= fields[5] <= _INT32_MAX or fields[6] < -1:
         return send_by_protobuf(command)
     return _new_tuple(SendHead, (fields[3], fields[4], fields[5], fields[6], fields[7] != 0, None))
-
-
-def parse_send(command: bytes) -> SendHead | None:
-    """The head of a SEND, or None if ``command`` is another command; RemoteProtocolError if it is a damaged SEND."""
-    return _send(command)
 
 
 def parse_sends(commands: list[bytes], start: cython.Py_ssize_t) -> list[SendHead]:
@@ -179,7 +175,7 @@ def parse_message(command: bytes) -> MessageHead | None:
 def _ack(command: bytes, fields: cython.p_longlong, entries: list[Any]) -> cython.bint:
     """Add the entries of an ACK to ``entries``; into ``fields`` from 3 on: consumer, kind, request id, ledger.
 
-    False for what ``parse_ack`` does not take; some entries may have been added then.
+    False for what ``parse_acks`` does not take; some entries may have been added then.
     """
     data: cython.p_const_uchar = command
     end: cython.Py_ssize_t = len(command)
@@ -214,22 +210,14 @@ def _ack(command: bytes, fields: cython.p_longlong, entries: list[Any]) -> cytho
     return at > 0 and fields[3] >= 0 and fields[4] == 0 and fields[6] >= 0
 
 
-def parse_ack(command: bytes) -> AckHead | None:
-    """The head of an ACK; None for another command, and for an ACK of any other kind: protobuf has to read that.
+def parse_acks(commands: list[bytes], start: cython.Py_ssize_t) -> tuple[list[AckHead], int]:
+    """The heads of the ACKs that begin at ``commands[start]``, and how many commands that is, up to the first command
+    that is another, or an ACK of another kind: protobuf has to read that.
 
     Other kinds are: cumulative, of parts of batches, of several ledgers, of nothing, in a transaction, of an entry that
-    could not be read, damaged.
-    """
-    heads, _count = parse_acks([command], 0)
-    return heads[0] if heads else None
-
-
-def parse_acks(commands: list[bytes], start: cython.Py_ssize_t) -> tuple[list[AckHead], int]:
-    """What the ACKs say that begin at ``commands[start]``, and how many commands that is; nothing and 0 if
-    ``parse_ack`` takes none. One that wants a receipt comes alone.
-
-    Clients that do not group acknowledgements send one for every message, and a connection of many consumers a few for
-    each of them: those of one consumer that follow one another become one.
+    could not be read, damaged. An ACK that wants a receipt comes alone. Clients that do not group acknowledgements send
+    one for every message, and a connection of many consumers a few for each of them: those of one consumer that follow
+    one another become one.
     """
     heads: list[Any] = []
     entries: list[Any] = []
@@ -344,46 +332,6 @@ def send_frame_head(
     return bytes(out[begin:at])
 
 
-@cython.cfunc
-@cython.exceptval(check=False)
-def _put_receipt(
-    out: cython.p_uchar,
-    at: cython.Py_ssize_t,
-    producer_id: cython.longlong,
-    sequence_id: cython.longlong,
-    ledger: cython.longlong,
-    entry: cython.longlong,
-    partition: cython.int,
-    highest_sequence_id: cython.longlong,
-) -> cython.Py_ssize_t:
-    """Write a whole SEND_RECEIPT frame at ``at``; where it ends. It has less than 128 bytes."""
-    end = _put(out, _put(out, at + 12, 0x08, producer_id), 0x10, sequence_id)
-    out[end] = 0x1A
-    end = _put_id(out, end + 1, ledger, entry, partition)
-    if highest_sequence_id >= 0:
-        end = _put(out, end, 0x20, highest_sequence_id)
-    _put_sizes(out, at + 12, end, 7, 0)
-    return end
-
-
-def receipt_frame(
-    producer_id: Any,
-    sequence_id: Any,
-    ledger: Any,
-    entry: Any,
-    partition: cython.int = -1,
-    highest_sequence_id: cython.longlong = -1,
-) -> bytes:
-    """A whole SEND_RECEIPT frame. ``partition`` -1: the topic is not partitioned. Ledger and entry -1: a duplicate."""
-    if cython.compiled:
-        out: cython.uchar[128]
-    else:
-        out = bytearray(128)
-    ids = _u64(producer_id), _u64(sequence_id), _u64(ledger), _u64(entry)
-    end = _put_receipt(out, 0, ids[0], ids[1], ids[2], ids[3], partition, highest_sequence_id)
-    return bytes(out[0:end])
-
-
 def receipt_frames(
     producer_ids: Sequence[int],
     sequence_ids: Sequence[int],
@@ -392,8 +340,11 @@ def receipt_frames(
     partition: cython.int = -1,
     highest_sequence_ids: Sequence[int] = (),
 ) -> bytes:
-    """``receipt_frame`` of entries that follow one another, joined. One of ``producer_ids`` is that of all;
-    ``highest_sequence_ids`` is empty if there are none."""
+    """Whole SEND_RECEIPT frames of entries that follow one another, joined.
+
+    One of ``producer_ids`` is that of all; ``highest_sequence_ids`` is empty if there are none. ``partition`` -1: the
+    topic is not partitioned. Ledger and entry -1: a duplicate.
+    """
     count = len(sequence_ids)
     written = bytearray(128 * count)
     out: cython.p_uchar = written
@@ -405,9 +356,13 @@ def receipt_frames(
             producer_id = _u64(producer_ids[number])
         if highest_sequence_ids:
             highest = highest_sequence_ids[number]
-        at = _put_receipt(
-            out, at, producer_id, _u64(sequence_ids[number]), ledger, first_entry + number, partition, highest
-        )
+        begin = at + 12  # behind sizes, type and length, which take no more, as all fields take less than 128 bytes
+        at = _put(out, _put(out, begin, 0x08, producer_id), 0x10, _u64(sequence_ids[number]))
+        out[at] = 0x1A
+        at = _put_id(out, at + 1, ledger, first_entry + number, partition)
+        if highest >= 0:
+            at = _put(out, at, 0x20, highest)
+        _put_sizes(out, begin, at, 7, 0)
     return bytes(out[0:at])
 
 
@@ -436,29 +391,6 @@ def _put_message(
     return at
 
 
-def message_frame_head(
-    consumer_id: Any,
-    ledger: Any,
-    entry: Any,
-    partition: cython.int,
-    redelivery_count: cython.longlong,
-    ack_set: Sequence[int] | None,
-    tail_len: cython.longlong,
-    consumer_epoch: cython.longlong = -1,
-) -> bytes:
-    """Everything of a MESSAGE frame before its last ``tail_len`` bytes (broker entry metadata and body).
-
-    ``ack_set``: signed 64-bit words, 1 = still to be consumed; None or empty if the whole entry is.
-    ``consumer_epoch`` -1: the message belongs to no epoch.
-    """
-    written = bytearray(96 + 11 * len(ack_set or ()))
-    out: cython.p_uchar = written
-    ids = _u64(consumer_id), _u64(ledger), _u64(entry)
-    end = _put_message(out, ids[0], ids[1], ids[2], partition, redelivery_count, ack_set, consumer_epoch)
-    begin = _put_sizes(out, 16, end, 9, tail_len)
-    return bytes(out[begin:end])
-
-
 def message_buffers(
     deliveries: list[Any],
     consumer_id: Any,
@@ -466,7 +398,12 @@ def message_buffers(
     consumer_epoch: cython.longlong,
     with_broker_entry: cython.bint,
 ) -> tuple[list[bytes], int]:
-    """The MESSAGE frames of ``deliveries`` (``broker.sinks.Delivery``), two buffers each, and their bytes together."""
+    """The MESSAGE frames of ``deliveries`` (``broker.sinks.Delivery``), two buffers each, and their bytes together.
+
+    An ack set has signed 64-bit words, 1 = still to be consumed; None or empty if the whole entry is.
+    ``consumer_epoch`` -1: the messages belong to no epoch. ``with_broker_entry``: broker time, and the index of its
+    last message, come in front of each entry (PIP-70).
+    """
     buffers: list[Any] = []
     total: cython.Py_ssize_t = 0
     to: cython.ulonglong = _u64(consumer_id)
@@ -501,19 +438,6 @@ def _put_prefix(
     end = _put(out, _put(out, at + 6, 0x08, broker_timestamp_ms), 0x10, index)
     pb.put_u32(out, at + 2, end - at - 6)
     return end
-
-
-def broker_entry_prefix(broker_timestamp_ms: Any, index: Any) -> bytes:
-    """What the broker puts in front of an entry on delivery; ``index`` is that of the entry's last message.
-
-    Source: PIP-70.
-    """
-    if cython.compiled:
-        out: cython.uchar[32]
-    else:
-        out = bytearray(32)
-    end = _put_prefix(out, 0, _u64(broker_timestamp_ms), _u64(index))
-    return bytes(out[0:end])
 
 
 def ack_ids(ledger: Any, entries: Sequence[int], partition: cython.int = -1) -> bytes:
