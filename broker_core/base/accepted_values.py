@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a declared setting accepts, in the words of error texts and documentation."""
+"""Values that a declared setting accepts, in the words of error texts and documentation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 
 
 def accepts(kind: msgspec.inspect.Type) -> str:
-    """What a field of type ``kind`` accepts, for example "an integer from 1024 to 268435456"."""
+    """Values that a field of type ``kind`` accepts, for example "an integer from 1024 to 268435456"."""
     match kind:
         case msgspec.inspect.Metadata(type=inner):
             return accepts(inner)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a state machine may know of time."""
+    """Time as a state machine may know it."""
 
     def now_ms(self) -> int:
         """Wall clock, integer milliseconds since the epoch. May jump in both directions."""
@@ -64,9 +64,10 @@ class TimerHandle(Protocol):
 class Timers(Protocol):
     """Runs a callback later, on the same thread as everything else of the state machine that armed it."""
 
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
+    def call_later(self, delay_s: float, callback: Callable[[], None], /) -> TimerHandle:
         """Call ``callback`` once, not before ``delay_s`` seconds of monotonic time have passed.
 
-        0 means as soon as possible, but never from inside this call.
+        0 means as soon as possible, but never from inside this call. An asyncio event loop has this method, and may
+        fire a little early; code that must not asks its clock again.
         """
         ...

@@ -44,13 +44,6 @@ class PulsarishError(Exception):
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.message, self.hint)
-
-
-def _rebuild(kind: type[PulsarishError], message: str, hint: str) -> PulsarishError:
-    return kind(message, hint=hint)
-
 
 class UsageError(PulsarishError):
     """The caller asked for something that cannot be right."""
@@ -68,15 +61,9 @@ class RowError(UsageError):
 
     def __init__(self, row: int, flaw: str, *, hint: str = "") -> None:
         super().__init__(f"row {row} {flaw}", hint=hint)
+        self.args = (row, flaw)  # so that a copy can be made, as pickle does
         self.row = row
         self.flaw = flaw
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_row, (self.row, self.flaw, self.hint)
-
-
-def _rebuild_row(row: int, flaw: str, hint: str) -> RowError:
-    return RowError(row, flaw, hint=hint)
 
 
 class ProtocolError(PulsarishError):
@@ -138,13 +125,6 @@ class RowsUnconfirmedError(PulsarishError):
     def __init__(self, message: str, *, hint: str = "", unknown_rows: tuple[int, ...] = ()) -> None:
         super().__init__(message, hint=hint)
         self.unknown_rows = unknown_rows
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_rows, (self.message, self.hint, self.unknown_rows)
-
-
-def _rebuild_rows(message: str, hint: str, unknown_rows: tuple[int, ...]) -> RowsUnconfirmedError:
-    return RowsUnconfirmedError(message, hint=hint, unknown_rows=unknown_rows)
 
 
 class StorageError(PulsarishError):

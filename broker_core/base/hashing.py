@@ -39,7 +39,7 @@ def java_string_hash_31(text: str) -> int:
 
 
 def go_string_hash_32(data: bytes) -> int:
-    """What the Go client calls JavaStringHash, its default: over the bytes of UTF-8, and with the sign bit."""
+    """The default of the Go client, which calls it JavaStringHash: over the bytes of UTF-8, and with the sign bit."""
     value = 0
     for each in data:
         value = 31 * value + each & _MASK_32

@@ -10,7 +10,7 @@ MESSAGE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 """Pulsar's default ``maxMessageSize``: the payload of one entry, in bytes."""
 
 FRAME_SLACK_BYTES: Final = 10 * 1024
-"""What a frame may hold beyond ``maxMessageSize``: command, metadata, framing. Pulsar allows the same 10 KiB."""
+"""Bytes of a frame beyond ``maxMessageSize``: command, metadata, framing. Pulsar allows the same 10 KiB."""
 
 SMALL_ENTRY_BYTES_MAX: Final = 4096
 """Up to here an entry is small: a copy of it costs less than avoiding it, and unless a topic allows less than this, it

@@ -28,10 +28,10 @@ _UNIT_MS: Final = {
 }
 _SPAN: Final = re.compile(r"(\d{1,18})\s*(ms|s|m|min|h|d|w)")
 _DATED: Final = re.compile(r"\d{4}-\d\d-\d\d")
-"""What a time of day begins with. Message ids have colons, but no date before them."""
+"""The date before a time of day. Message ids have colons, but no date before them."""
 
 _FINER: Final = re.compile(r"[.,]\d{6}(\d+)")
-"""What comes behind the microseconds, which ``datetime`` drops."""
+"""Digits behind the microseconds, which ``datetime`` drops."""
 
 _TIME_FORMS: Final = "milliseconds since 1970, a time like 2026-01-01T00:00:00Z, or one counted back from now like -1h"
 

@@ -22,7 +22,7 @@ OTHERS: Final = 0o077
 """The permissions of everybody but the owner."""
 
 _NO_FILE: Final = (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR)
-"""What systems say to opening a link (the second is FreeBSD's), a socket, or a folder for writing."""
+"""Errors of systems for opening a link (the second is FreeBSD's), a socket, or a folder for writing."""
 
 _KINDS: Final = {stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket"}
 
@@ -88,7 +88,7 @@ def _sync_name(path: str) -> None:
 
 
 def open_to_others(directory: str) -> list[str]:
-    """What in ``directory``, itself included, others than its owner may read or write, as ``path (mode 0644)``.
+    """Paths in ``directory``, itself included, that others than its owner may read or write: ``path (mode 0644)``.
 
     Looks at the files in it and at the folders, not into these: who may not enter a folder cannot get at what is in it.
     """

@@ -50,7 +50,7 @@ _OWN_BEFORE_THE_FIRST_START: Final = ("FORMAT", DATA_LOCK_FILE, "embedded.")
 
 
 class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``broker.json`` says. Fields that a newer version adds are ignored."""
+    """The content of ``broker.json``. Fields that a newer version adds are ignored."""
 
     pid: int
     service_url: str
@@ -67,7 +67,7 @@ class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, file: BinaryIO) -> RuntimeInfo | None:
-        """What an open file says, as ``decode``. OSError: it cannot be read.
+        """The content of an open file, as ``decode``. OSError: it cannot be read.
 
         Never its name: between reading and asking for the number another broker's file may have taken that.
         """

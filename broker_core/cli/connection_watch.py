@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person at the terminal hears of a connection that is lost, and of its return: else a dead broker is a hang.
+"""A person at the terminal hears of a connection that is lost, and of its return: else a dead broker is a hang.
 
 Listens to the log of the client's attachments. A user whose connections are lost again and again is told now and then.
 """

@@ -177,7 +177,7 @@ class _Written:
 
 
 class _Stream(NamedTuple):
-    """What reading with and without a subscription have in common. ``close`` belongs to the caller.
+    """Messages of a consumer or of a reader. ``close`` belongs to the caller.
 
     ``has_ended``: nothing will ever come again. ``is_shared``: what is there may go to others, or be held back.
     """

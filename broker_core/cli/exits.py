@@ -10,7 +10,7 @@ from broker_core.base import errors
 
 
 class Exit(IntEnum):
-    """What the process returns to the shell."""
+    """Exit codes of the process."""
 
     OK = 0
     FAILURE = 1

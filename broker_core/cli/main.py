@@ -142,8 +142,8 @@ def _run(argv: Sequence[str] | None, options: RootOptions) -> int:
 
 
 def _let_go_of_streams() -> None:
-    """What a standard stream does not take any more is dropped, or the interpreter would trip over it at its end, with
-    a text and an exit code of its own."""
+    """Output that a standard stream does not take any more is dropped, or the interpreter would trip over it at its
+    end, with a text and an exit code of its own."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -131,7 +131,7 @@ message_format_option = click.option(
 
 
 def message_printer(output: str | None) -> Callable[[Message], None]:
-    """What prints a message in the form that was asked for; None: the one that fits who reads."""
+    """The printer of messages in the form that was asked for; None: the one that fits who reads."""
     return _SHOW[output or ("text" if on_terminal() else "jsonl")]
 
 

@@ -153,7 +153,7 @@ def counted(count: int, one: str, many: str) -> str:
 
 
 def entries(count: int) -> str:
-    """What a backlog counts, as Pulsar does: a batch is one entry, however many messages it holds."""
+    """Entries as a backlog counts them, in words: a batch is one entry, however many messages it holds."""
     return counted(count, "entry", "entries")
 
 
@@ -163,7 +163,7 @@ def say(text: str) -> None:
 
 
 def report_error(error: PulsarishError) -> None:
-    """What failed, why, and what to do, each on its own line, on stderr."""
+    """The failure, its reason and what to do, each on its own line, on stderr."""
     what, _, why = printable(error.message, keep="\n\t").partition(": ")
     red = click.style("error:", fg="red", bold=True)
     lines = [f"{red} {what}", why, printable(error.hint, keep="\n\t")]

@@ -35,7 +35,7 @@ SPAN_MAX_S: Final = 1e9
 """Thirty years. Sockets and clocks refuse far larger ones, with texts that nobody can read."""
 
 SPAN_MIN_S: Final = 0.001
-"""What a wait lasts at least: the client counts in milliseconds."""
+"""The shortest wait: the client counts in milliseconds."""
 
 
 class Seconds(click.FloatRange):

@@ -100,7 +100,7 @@ def namespace_policies(
 
 
 class _Changes:
-    """What a command line asks for; UsageError if that cannot be."""
+    """Policies that a command line sets and unsets; UsageError if that cannot be."""
 
     def __init__(self, known: Sequence[str], assignments: Sequence[str], removals: Sequence[str]) -> None:
         self._known = known

@@ -245,8 +245,8 @@ def _check_name(name: str | None) -> None:
 
 
 def _batching(*, by_key: bool, chunking: bool, numbered: bool, none: bool) -> ProducerOptions:
-    """What goes into a batch. No chunks; nor numbers that somebody chose: of a batch only the lowest one is compared,
-    so that one which is half known would be dropped whole."""
+    """Options of batches. Chunks are in none, nor numbers that somebody chose: of a batch only the lowest one is
+    compared, so that one which is half known would be dropped whole."""
     if by_key and (chunking or numbered or none):
         other = "--chunking" if chunking else "--initial-sequence-id" if numbered else "--no-batching"
         raise UsageError(f"--batch-by-key has no effect with {other}, which makes no batches", hint="give one of them")
@@ -462,7 +462,7 @@ def stdin_lines() -> Iterator[bytes]:
 
 
 def _next_chunk() -> bytes:
-    """What can be read now, after waiting for it if need be; nothing at the end."""
+    """Bytes that can be read now, after waiting for them if need be; none at the end."""
     stdin = sys.stdin.buffer
     assert isinstance(stdin, io.BufferedIOBase)
     try:

@@ -24,11 +24,11 @@ from broker_core.base.errors import (
     UsageError,
 )
 from broker_core.base.names import NamespaceName, TopicName
-from broker_core.base.spark_marks import SparkMark, mark_of
 from broker_core.cli.output import Row, counted, entries, say
 from broker_core.cli.parameter_types import Seconds
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import confirm, find_stats, yes_option
+from broker_core.client.spark_marks import SparkMark, mark_of
 
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _USES: Final = ("lastMarkDeleteAdvancedTimestamp", "lastAckedTimestamp", "lastConsumedFlowTimestamp")
-"""What both brokers tell of when a subscription was used, milliseconds since the epoch; 0: not since it was loaded."""
+"""Fields that tell when a subscription was used, milliseconds since the epoch; 0: not since it was loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def clean(
 def find_spark_subscriptions(
     admin: AdminApi, topic: str | None, namespace: str | None, *, everywhere: bool
 ) -> Iterator[SparkSubscription]:
-    """What the Spark source made in one place, in order of names; UsageError unless exactly one place is named."""
+    """Spark's subscriptions in one place, in order of names; UsageError unless exactly one place is named."""
     if (topic is not None) + (namespace is not None) + everywhere != 1:
         raise UsageError("say where to look, once", hint="name a topic, or give --namespace NAME, or --everywhere")
     if topic is not None:

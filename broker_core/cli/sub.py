@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _NO_TYPE = "None"
-"""What the statistics call the type of a subscription without consumers."""
+"""The type of a subscription without consumers in statistics."""
 
 subscription_argument = click.argument(
     "subscription", callback=lambda context, parameter, name: check_subscription_name(name)

@@ -21,7 +21,6 @@ from broker_core.base.errors import ConfigError, DiskFailedError, StorageError
 from broker_core.base.limits import FRAME_SLACK_BYTES
 from broker_core.base.settings import Settings
 from broker_core.broker.broker import Broker
-from broker_core.loop.loop_timers import LoopTimers
 from broker_core.server.admin.app import build_app
 from broker_core.server.admin.http_endpoint import HttpEndpoint
 from broker_core.server.commit_driver import CommitDriver
@@ -88,14 +87,13 @@ class BrokerServer:
         settings = self._settings
         self._store.commits.when_failed(self._on_disk_failure)
         budget = PublishBudget(settings.max_message_publish_buffer_size_in_mb * _MIB)
-        timers = LoopTimers(loop)
         self._recoveries = Recoveries(self._store, loop)
-        broker = Broker(self._store, self._clock, timers, settings, recover=self._recoveries.recover)
+        broker = Broker(self._store, self._clock, loop, settings, recover=self._recoveries.recover)
         unfinished = InputBudget(
             settings.max_unfinished_input_size_in_mb * _MIB,
             settings.max_message_size + FRAME_SLACK_BYTES + SIZE_BYTES,
             self._clock,
-            timers,
+            loop,
         )
         unsent = OutputBudget(settings.max_unsent_output_size_in_mb * _MIB)
         turns = Turns(loop.call_soon, self._clock)

@@ -54,7 +54,7 @@ class Slot(NamedTuple):
 
 
 class Session(NamedTuple):
-    """What one connection of a consumer was given, in order, and when it began."""
+    """Messages that one connection of a consumer was given, in order, and when it began."""
 
     started_at: float
     exclusive: bool
@@ -80,7 +80,7 @@ class TopicHistory:
     """The log at the end, in its order. None: a message that does not read as one of the workload's."""
 
     def lane(self, message: Message) -> tuple[str, int]:
-        """What the messages have in common whose order is kept."""
+        """The lane of ``message``: the order of messages in one lane is kept."""
         return message.producer, message.number % self.keys.get(message.producer, 1)
 
 

@@ -107,7 +107,7 @@ def _check_properties(message: Message) -> None:
 
 
 def _own(metadata: MessageMetadata | SingleMessageMetadata, value: bytes) -> Row:
-    """What a message says of itself, whether it is single or in a batch."""
+    """Fields of a message itself, whether it is single or in a batch."""
     has_key = metadata.HasField("partition_key") and not metadata.null_partition_key
     return {
         "key": _key(metadata) if has_key else None,

@@ -35,7 +35,7 @@ class BrokerExitedError(PulsarishError):
 
 
 class Process(Protocol):
-    """What is asked of a process that was started, in the words of ``subprocess.Popen``."""
+    """A process that was started, in the words of ``subprocess.Popen``."""
 
     @property
     def pid(self) -> int: ...
@@ -91,7 +91,7 @@ class RunningBroker:
 
     @property
     def stderr(self) -> str:
-        """What the process has written on stderr, over all its lives."""
+        """Text that the process has written on stderr, over all its lives."""
         return self._log_path.read_text("utf-8", "replace") if self._log_path.exists() else ""
 
     def start(self) -> None:

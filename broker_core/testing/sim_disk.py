@@ -39,7 +39,7 @@ from broker_core.base.private_files import NotAFileError
 from broker_core.storage.disk import Space
 
 SECTOR_BYTES: Final = 512
-"""What a disk writes whole or not at all."""
+"""Bytes that a disk writes whole or not at all."""
 
 Operation = Literal[
     "create", "write", "sync", "truncate", "rename", "unlink", "mkdir", "sync_dir", "read", "open", "list"
@@ -407,7 +407,7 @@ class SimDisk:
     # -- looking and damaging
 
     def contents(self, path: str) -> bytes:
-        """What programs see in a file."""
+        """Bytes of a file as programs see them."""
         node = self._names.get(path)
         invariant(node is not None, "%s is no file", path)
         return bytes(node.data) if node is not None else b""
@@ -463,7 +463,7 @@ class _Survivors:
         return number in self._kept
 
     def content(self, node: _Node) -> bytes:
-        """What is left of a file."""
+        """Bytes that are left of a file."""
         kept = [write for write in node.unsynced if write.number in self._kept]
         if not kept:
             return node.durable

@@ -69,7 +69,7 @@ def seal_entry(metadata: bytes, payload: BytesLike) -> bytes:
 
 
 def entry_head(metadata: bytes, payload: BytesLike) -> bytes:
-    """What stands before the payload in ``seal_entry``: a large payload need not be copied behind it."""
+    """The part of ``seal_entry`` before the payload: a large payload need not be copied behind it."""
     head = _pack_u32(len(metadata)) + metadata
     checksum = google_crc32c.extend(google_crc32c.value(head), bytes(payload))
     return b"".join((MAGIC_CHECKSUM, _pack_u32(checksum), head))
@@ -202,7 +202,7 @@ def _metadata_bounds(body: BytesLike) -> tuple[int, int]:
 
 
 def split_broker_entry(body: BytesLike) -> tuple[BrokerEntry | None, BytesLike]:
-    """What the broker put in front, if anything, and the entry behind it (a view into ``body`` then, no copy).
+    """Broker entry metadata, if there are any, and the entry behind them (a view into ``body`` then, no copy).
 
     Raises RemoteProtocolError if the prefix is not valid.
     """

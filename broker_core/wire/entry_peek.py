@@ -128,7 +128,7 @@ def chunk_place(body: bytes) -> ChunkPlace | None:
 
 
 def sticky_keys(bodies: Sequence[bytes], keyless: bytes | None = None) -> list[bytes]:
-    """What decides to which Key_Shared consumer each of these entries goes (semantics 1.6).
+    """The sticky key of each of these entries, which decides its Key_Shared consumer (semantics 1.6).
 
     The ordering key if there is one, else the key, as bytes. An entry without either has ``keyless``, or a key of its
     own if that is None. Of a batch it is the key of the entry, which stands for all of its messages.
@@ -161,7 +161,7 @@ def _parsed_key(body: bytes, keyless: bytes | None) -> bytes:
 
 
 def decoded_key(key: str) -> bytes:
-    """A key of bytes, which travels as base64; what is none stands for itself."""
+    """Decode a base64 key. A key that is not base64 is returned as its UTF-8 bytes."""
     try:
         return base64.b64decode(key)
     except (binascii.Error, ValueError):

@@ -31,9 +31,9 @@ HEAD_BYTES: Final = 2 * SIZE_BYTES
 """Both of a frame."""
 
 BUFFER_BYTES_FIRST: Final = 2 * 1024
-"""What a connection starts with: ten thousand idle ones must not hold much."""
+"""The buffer of a new connection: ten thousand idle ones must not hold much."""
 _BUFFER_BYTES_BUSY: Final = (64 * 1024, 1024 * 1024)
-"""What it grows to as soon as a read fills it: large enough that frames are rarely cut by its end."""
+"""The sizes to which a buffer grows as soon as a read fills it: large enough that frames are rarely cut by its end."""
 _TLS_STARTS: Final = (b"\x15\x03", b"\x16\x03")
 """An alert and a greeting: what one who speaks TLS says first to one who does not."""
 _SPARE_BYTES: Final = 16 * 1024
@@ -86,12 +86,12 @@ class FrameReader:
 
     @property
     def pending(self) -> bytes:
-        """A copy of them."""
+        """The pending bytes, copied."""
         return self._view[self._start : self._end].tobytes()
 
     @property
     def capacity_bytes(self) -> int:
-        """How large the buffer is."""
+        """Bytes of the buffer."""
         return len(self._view)
 
     @property
@@ -286,7 +286,7 @@ class BlockFrameReader:
 
 
 def _bad_sizes(view: memoryview, at: int, frame_bytes_max: int) -> RemoteProtocolError:
-    """What to say of two size fields that cannot be, or are above the limit."""
+    """The error for two size fields that cannot be, or are above the limit."""
     total, command_size = _sizes_from(view, at)
     start = total.to_bytes(SIZE_BYTES, "big")
     if start == b"HTTP":

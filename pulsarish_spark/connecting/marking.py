@@ -11,7 +11,7 @@ import platform
 import uuid
 from typing import Final
 
-from broker_core.base.spark_marks import GENERATED_PREFIX, SparkMark
+from broker_core.client.spark_marks import GENERATED_PREFIX, SparkMark
 
 _APPLICATION: Final = "SPARK_APPLICATION_ID"
 """Spark sets it on Kubernetes, and who starts jobs otherwise may set it."""

@@ -22,8 +22,8 @@ from typing import Final
 from broker_core.base.clock import Clock
 from broker_core.base.errors import PulsarishError, SubscriptionNotFoundError, TopicNotFoundError
 from broker_core.base.positions import Position
-from broker_core.base.spark_marks import chunk_hold_name
 from broker_core.client import Client, CursorHandle
+from broker_core.client.spark_marks import chunk_hold_name
 from broker_core.wire.entry import published_ms
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.tasks.chunk_hold import ChunkHold

@@ -24,9 +24,9 @@ from broker_core.base.clock import BlockingClock, Clock, SystemClock
 from broker_core.base.errors import ConfigError, ConsumerBusyError, InvalidTopicNameError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from broker_core.base.spark_marks import hold_name
 from broker_core.client import Client, CursorHandle, DeadLetterPolicy
 from broker_core.client.settings.policies import MAX_REDELIVER_COUNT_DEFAULT, letter_topics
+from broker_core.client.spark_marks import hold_name
 from pulsarish_spark.connecting.marking import new_mark
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_with_partition

@@ -26,3 +26,11 @@ def test_errors_cross_process_borders_whole() -> None:
     """Spark pickles exceptions of its Python workers: the hint and the class survive."""
     back = pickle.loads(pickle.dumps(errors.ConfigError("no such option", hint="did you mean topic?")))
     assert (type(back), str(back)) == (errors.ConfigError, "no such option; did you mean topic?")
+
+
+def test_errors_about_rows_cross_process_borders_whole() -> None:
+    """The row, its flaw and the rows whose fate is unknown survive too."""
+    row = pickle.loads(pickle.dumps(errors.RowError(7, "has no key", hint="give it one")))
+    assert (row.row, row.flaw, row.hint, str(row)) == (7, "has no key", "give it one", "row 7 has no key; give it one")
+    unknown = pickle.loads(pickle.dumps(errors.RowsUnconfirmedError("half-way", hint="look", unknown_rows=(1, 2))))
+    assert (unknown.unknown_rows, str(unknown)) == ((1, 2), "half-way; look")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.base.literal_choices import CHOICES_MAX, literal_choices
+from broker_core.base.topics_pattern import CHOICES_MAX, literal_choices
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from broker_core.base.errors import ConnectionLostError, PulsarishError
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.pool import ConnectionPool
 from broker_core.client.connecting.service_url import BrokerAddress
+from broker_core.client.connecting.waiting import outcome_of
 from broker_core.client.settings.config import ClientConfig
-from broker_core.loop.waiting import outcome_of
 from broker_core.server.admin.answers import Outcome
 
 CONFIG = ClientConfig(service_url="pulsar://127.0.0.1:1")

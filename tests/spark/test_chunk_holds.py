@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from broker_core.base.positions import Position
-from broker_core.base.spark_marks import chunk_hold_name
 from broker_core.client import Client
+from broker_core.client.spark_marks import chunk_hold_name
 from broker_core.testing.virtual_timers import VirtualTimers
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.positions.chunk_holds import LOOK_S, SPAN_MS, ChunkHolds

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from broker_core.base.positions import Position
-from broker_core.base.spark_marks import chunk_hold_name
+from broker_core.client.spark_marks import chunk_hold_name
 from tests.client.raw_chunks import RawChunks
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Start

@@ -25,7 +25,7 @@ from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import explained, retrying, worth_retrying
 from broker_core.client.connecting.service_url import BrokerAddress, address_named_by
-from broker_core.loop.waiting import outcome_of
+from broker_core.client.connecting.waiting import outcome_of
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 logger = logging.getLogger(__name__)

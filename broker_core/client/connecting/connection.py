@@ -40,9 +40,9 @@ from broker_core.base.secret import Secret
 from broker_core.client.connecting.identity import Identity
 from broker_core.client.connecting.requests import ANSWERS, Requests
 from broker_core.client.connecting.service_url import BrokerAddress
+from broker_core.client.connecting.waiting import outcome_of
 from broker_core.client.credentials.tls import tls_failure
 from broker_core.client.settings.config import ClientConfig
-from broker_core.loop.waiting import outcome_of
 from broker_core.wire.commands import command_name, parse_command, ping, pong
 from broker_core.wire.core.hot_commands import parse_message, parse_receipt
 from broker_core.wire.frames import BlockFrameReader, FrameReader, encode_command

@@ -20,9 +20,9 @@ from broker_core.base.errors import (
 )
 from broker_core.base.secret import Secret
 from broker_core.client.connecting.service_url import BrokerAddress
+from broker_core.client.connecting.waiting import looked_at, outcome_of
 from broker_core.client.credentials.authentication import Authentication
 from broker_core.client.settings.config import ClientConfig
-from broker_core.loop.waiting import looked_at, outcome_of
 
 logger = logging.getLogger(__name__)
 

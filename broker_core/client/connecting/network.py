@@ -8,15 +8,14 @@ import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-from broker_core.base.clock import Clock, SystemClock
+from broker_core.base.clock import Clock, SystemClock, Timers
 from broker_core.base.names import TopicName
 from broker_core.client.connecting.lookup import Lookup
 from broker_core.client.connecting.pool import ConnectionPool
 from broker_core.client.connecting.retrying import Backoff, retrying
 from broker_core.client.connecting.send_window import SendWindow
+from broker_core.client.connecting.waiting import looked_at, outcome_of
 from broker_core.client.settings.config import ClientConfig
-from broker_core.loop.loop_timers import LoopTimers
-from broker_core.loop.waiting import looked_at, outcome_of
 
 T = TypeVar("T")
 
@@ -34,7 +33,7 @@ class Network:
         self.config = config
         self.loop = asyncio.get_running_loop()
         self.clock: Clock = SystemClock()
-        self.timers = LoopTimers(self.loop)
+        self.timers: Timers = self.loop
         self.pool = ConnectionPool(config)
         self.lookup = Lookup(self.pool, config)
         self.memory = SendWindow(0, config.memory_limit_bytes)

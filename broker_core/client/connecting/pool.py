@@ -28,9 +28,9 @@ from broker_core.base.errors import (
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.identity import Identity
 from broker_core.client.connecting.service_url import BrokerAddress
+from broker_core.client.connecting.waiting import looked_at
 from broker_core.client.credentials.tls import tls_failure
 from broker_core.client.settings.config import ClientConfig
-from broker_core.loop.waiting import looked_at
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 KEPT_S: Final = 60.0

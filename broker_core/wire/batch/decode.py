@@ -63,10 +63,10 @@ UNDECODABLE: Final = (RemoteProtocolError, UnsupportedVersionError)
 """Errors of an entry that is damaged, or encrypted, or of a form that this version does not know."""
 
 PLAIN_BYTES_DEFAULT: Final = 64 * 1024 * 1024
-"""What ``decode_in_parts`` decompresses at a time: far more than the payloads of one fetch usually become."""
+"""Bytes that ``decode_in_parts`` decompresses at a time: far more than the payloads of one fetch usually become."""
 
 _ROW_BYTES: Final = 64
-"""What a message takes in the columns beside its bytes, about: a million empty ones are not nothing."""
+"""Bytes of a message in the columns beside its own, about: a million empty ones are not nothing."""
 
 
 def decode_entries(
@@ -173,7 +173,7 @@ class _Packed:
         return sizes
 
     def sizes_in_memory(self, message_bytes_max: int) -> Int64s:
-        """What each entry takes when it is decoded, about. A count that lies is refused when it is met."""
+        """Bytes of each entry when it is decoded, about. A count that lies is refused when it is met."""
         plain = np.where(self.is_packed, self.plain_sizes(message_bytes_max), self.ends - self.starts)
         messages = np.clip(self.heads["messages"], 0, plain // walk.MEMBER_BYTES_MIN)
         sizes: Int64s = plain + _ROW_BYTES * messages
@@ -272,7 +272,7 @@ def _join(packed: _Packed, message_bytes_max: int) -> _Joined:
 
 
 def as_array(data: BytesLike) -> Bytes:
-    """What kernels read; the one door, so that a test can watch every read."""
+    """Bytes as kernels read them; the one door, so that a test can watch every read."""
     return np.frombuffer(data, np.uint8)
 
 

@@ -39,7 +39,7 @@ Int64s = NDArray[np.int64]
 _ROW_METADATA_BYTES_MAX: Final = METADATA_BYTES_MAX - 4096
 """Keys and properties of one row; the rest is for the entry's own fields."""
 _BESIDE_PAYLOAD_BYTES_MAX: Final = FRAME_SLACK_BYTES - 1024
-"""What an entry of the largest payload may hold beside it; the kibibyte is for the command."""
+"""Bytes that an entry may hold beside the largest payload; the kibibyte is for the command."""
 
 
 class EncodedEntry(NamedTuple):
@@ -173,7 +173,7 @@ class _Author:
         return packed if len(packed) < len(plain) else None
 
     def _metadata(self, row: int, uncompressed_size: int) -> MessageMetadata:
-        """What the metadata of a batch and of a single message have in common; its keys are those of ``row``."""
+        """Metadata as a batch and a single message have them in common, with the keys of ``row``."""
         rows = self.plan.rows
         metadata = MessageMetadata(
             producer_name=self.producer_name,

@@ -32,7 +32,7 @@ _OF_MS: Final = {"us": 1000, "ns": 1_000_000}
 ENCODED_COLUMNS: Final = (
     *("key", "key_is_bytes", "value", "ordering_key", "properties", "event_time", "deliver_at", "sequence_id"),
 )
-"""What ``encode_entries`` takes; every column may be missing."""
+"""The columns that ``encode_entries`` takes; each may be missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.base.spark_marks import SparkMark, chunk_hold_name, hold_name, mark_of
+from broker_core.client.spark_marks import SparkMark, chunk_hold_name, hold_name, mark_of
 
 
 @pytest.mark.parametrize(
