@@ -87,7 +87,7 @@ def test_a_receipt_that_does_not_come_is_waited_for_as_long_as_the_timeout(tmp_p
     assert b"in 5 s" in err
 
 
-@pytest.mark.filterwarnings("ignore:coroutine 'Producer._flush' was never awaited")
+@pytest.mark.filterwarnings("ignore:coroutine 'AsyncProducer.flush' was never awaited")
 def test_an_interrupt_at_any_moment_leaves_the_loop_alive(broker: RunningBroker, topic: str) -> None:
     """An interrupt inside of a Future left its lock taken: the receipt could not be handed in, and nothing ever ended.
 
