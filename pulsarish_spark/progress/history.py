@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -57,7 +58,8 @@ class LagHistory:
             drawn, what = _drawn([point for _, point in points])
             label = f"{query} ({what})" if what else query
             times: Any = [datetime.fromtimestamp(at_ms / 1000, UTC).astimezone() for at_ms, _ in points]
-            axes.plot(times, drawn, label=label, marker=".")  # a point between two gaps makes no line
+            numbers = [math.nan if value is None else value for value in drawn]
+            axes.plot(times, numbers, label=label, marker=".")  # a point between two gaps makes no line
         axes.set_ylim(bottom=0)
         axes.set_ylabel("messages behind")
         if self._points:
