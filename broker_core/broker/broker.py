@@ -10,6 +10,7 @@ Source: Pulsar docs, "Topics", "Partitioned topics", "Topic auto-creation"; sema
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 from broker_core.base.clock import Clock, Timers
@@ -17,6 +18,7 @@ from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName, check_properties
 from broker_core.base.policies import Policies
 from broker_core.base.settings import Settings
+from broker_core.base.turns import Turns
 from broker_core.broker.directory.topic_changes import (
     CreationRules,
     Deletion,
@@ -27,7 +29,6 @@ from broker_core.broker.directory.topic_changes import (
 from broker_core.broker.directory.topic_loader import Recover, TopicLoader, recover_when_opened
 from broker_core.broker.directory.topic_registry import Namespaces, TopicRegistry
 from broker_core.broker.directory.topic_watches import TopicWatches
-from broker_core.broker.dispatch.passes import Turn
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.limits.age_clock import AgeClock
 from broker_core.broker.limits.disk_reserve import DiskReserve
@@ -56,13 +57,15 @@ class Broker:
         settings: Settings,
         *,
         recover: Recover = recover_when_opened,
+        turns: Turns | None = None,
     ) -> None:
-        """``recover`` has a topic recovered after a crash, on another thread for example, and calls back."""
+        """``recover`` has a topic recovered after a crash, on another thread for example, and calls back. ``turns``: of
+        the loop, where dispatch shares them with other work."""
         catalogue = store.catalogue
         self._store = store
         self._start_number = catalogue.numbers.next(_STARTS)
         self._producers_named = 0
-        turn = Turn(timers, clock)
+        turns = turns or Turns(partial(timers.call_later, 0), clock)
         reserve = DiskReserve(store, settings)
         self.namespaces = Namespaces(catalogue)
         self.policies = PolicyBook(catalogue, settings)
@@ -72,7 +75,7 @@ class Broker:
             clock=clock,
             namespaces=self.namespaces,
             non_persistent=self.non_persistent,
-            watches=TopicWatches(turn),
+            watches=TopicWatches(turns),
         )
         self.loader = TopicLoader(
             registry=self.registry,
@@ -82,7 +85,7 @@ class Broker:
                 clock=clock,
                 age_clock=AgeClock(clock, settings.clock_jump_tolerance_seconds),
                 timers=timers,
-                turn=turn,
+                turns=turns,
                 reserve=reserve,
                 unacked=BrokerUnacked(settings),
                 producer_name=self._producer_name,

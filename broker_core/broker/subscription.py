@@ -21,6 +21,7 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
+from broker_core.base.turns import Turns
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
 from broker_core.broker.cursors.acknowledgement import Acknowledgement, size_unknown
 from broker_core.broker.cursors.cursor import Cursor
@@ -31,7 +32,6 @@ from broker_core.broker.delayed import TopicDelays
 from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.log_reader import LogReader
-from broker_core.broker.dispatch.passes import Turn
 from broker_core.broker.dispatch.shared import SharedDispatcher
 from broker_core.broker.dispatch.single_active import SingleActiveDispatcher
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
@@ -60,7 +60,7 @@ class SubscriptionHost(Protocol):
     timers: Timers
     settings: Settings
     traffic_out: Traffic
-    turn: Turn
+    turns: Turns
     unacked: BrokerUnacked
     delays: TopicDelays
 
@@ -313,7 +313,7 @@ class Subscription:
             self.reader,
             host.clock,
             host.timers,
-            host.turn,
+            host.turns,
             host.settings,
             self.traffic,
             host.traffic_out,

@@ -25,12 +25,12 @@ from broker_core.base.names import TopicName, check_not_reserved, check_properti
 from broker_core.base.policies import Quotas
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
+from broker_core.base.turns import Turns
 from broker_core.broker.consumer import Consumer, OnDone
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import LedgerHolder, StoredCursor, StoredCursors
 from broker_core.broker.cursors.seeking import StoredMessages, before_position, before_time
 from broker_core.broker.delayed import TopicDelays
-from broker_core.broker.dispatch.passes import Turn
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.limits.age_clock import AgeClock
 from broker_core.broker.limits.backlog_quota import refusal_of_producers
@@ -67,7 +67,7 @@ class Surroundings:
     clock: Clock
     age_clock: AgeClock
     timers: Timers
-    turn: Turn
+    turns: Turns
     reserve: DiskReserve
     unacked: BrokerUnacked
     producer_name: Callable[[], str]
@@ -107,7 +107,7 @@ class Topic:
         self.timers = surroundings.timers
         self.settings = settings
         self.quotas = quotas
-        self.turn = surroundings.turn
+        self.turns = surroundings.turns
         self.unacked = surroundings.unacked
         self.reserve = surroundings.reserve
         self.traffic_in = Traffic(self.clock)

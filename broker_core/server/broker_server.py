@@ -20,6 +20,7 @@ from broker_core.base.clock import Clock, SystemClock
 from broker_core.base.errors import ConfigError, DiskFailedError, StorageError
 from broker_core.base.limits import FRAME_SLACK_BYTES
 from broker_core.base.settings import Settings
+from broker_core.base.turns import Turns
 from broker_core.broker.broker import Broker
 from broker_core.server.admin.app import build_app
 from broker_core.server.admin.http_endpoint import HttpEndpoint
@@ -31,7 +32,6 @@ from broker_core.server.output_budget import OutputBudget
 from broker_core.server.publish_budget import PublishBudget
 from broker_core.server.recoveries import Recoveries
 from broker_core.server.session import Node
-from broker_core.server.turns import Turns
 from broker_core.storage.disk import Disk, RealDisk
 from broker_core.storage.store import Store
 from broker_core.wire.frames import SIZE_BYTES
@@ -88,27 +88,24 @@ class BrokerServer:
         self._store.commits.when_failed(self._on_disk_failure)
         budget = PublishBudget(settings.max_message_publish_buffer_size_in_mb * _MIB)
         self._recoveries = Recoveries(self._store, loop)
-        broker = Broker(self._store, self._clock, loop, settings, recover=self._recoveries.recover)
+        turns = Turns(loop.call_soon, self._clock)
+        broker = Broker(self._store, self._clock, loop, settings, recover=self._recoveries.recover, turns=turns)
         unfinished = InputBudget(
             settings.max_unfinished_input_size_in_mb * _MIB,
             settings.max_message_size + FRAME_SLACK_BYTES + SIZE_BYTES,
             self._clock,
             loop,
         )
-        unsent = OutputBudget(settings.max_unsent_output_size_in_mb * _MIB)
-        turns = Turns(loop.call_soon, self._clock)
         self.node = Node(
-            *(
-                broker,
-                settings,
-                self._clock,
-                budget,
-                self._store.commits,
-                turns,
-                unfinished,
-                unsent,
-                GatheredAcks(loop.call_soon),
-            )
+            broker=broker,
+            settings=settings,
+            clock=self._clock,
+            publish_budget=budget,
+            commits=self._store.commits,
+            turns=turns,
+            input_budget=unfinished,
+            output_budget=OutputBudget(settings.max_unsent_output_size_in_mb * _MIB),
+            acks=GatheredAcks(loop.call_soon),
         )
         self.endpoint = Endpoint(self.node)
         self.http = HttpEndpoint(build_app(self.node))

@@ -14,6 +14,7 @@ from typing import Final, Protocol, cast
 
 from broker_core.base.errors import DiskFailedError, NotAllowedError, RemoteProtocolError
 from broker_core.base.limits import FRAME_SLACK_BYTES
+from broker_core.base.turns import Chore, Kind
 from broker_core.server import conversation
 from broker_core.server.handlers.handshake import PING_FRAME
 from broker_core.server.input_budget import InputAccount, allocate
@@ -64,6 +65,8 @@ class Connection(asyncio.BufferedProtocol):
     which could not be followed over several files.
     """
 
+    kind: Final = Kind.INPUT
+
     def __init__(self, node: Node, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._node = node
         self._owner = owner
@@ -102,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
             self._timer = self._loop.call_later(settings.connection_handshake_seconds, self._handshake_is_due)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        most = _LATE_READ_BYTES if self._node.turns.turn_is_over else _READ_BYTES
+        most = _LATE_READ_BYTES if self._node.turns.is_over() else _READ_BYTES
         return self.reader.get_buffer(sizehint)[:most]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -114,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """A half-closed connection is of no use: close the other half, too, but of very many in several turns."""
-        self._node.turns.do(self._closing())
+        self._node.turns.came(Chore(Kind.INPUT, self._closing()))
         return True  # the loop leaves the closing to us
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from broker_core.base.clock import Clock
 from broker_core.base.settings import Settings
+from broker_core.base.turns import Chore, Kind, Turns
 from broker_core.broker.broker import Broker
 from broker_core.broker.consumer import by_subscription, close_together
 from broker_core.broker.directory.topic_watches import TopicWatch
@@ -24,7 +25,6 @@ from broker_core.server.link import Link
 from broker_core.server.output_budget import OutputBudget
 from broker_core.server.producer_channel import ProducerChannel
 from broker_core.server.publish_budget import PublishBudget
-from broker_core.server.turns import Turns
 from broker_core.storage.commit import GroupCommit
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -111,7 +111,8 @@ class Session:
         watches, self.watches = self.watches, {}
         if producers or consumers or watches or self.leaving:
             abandoned = [*producers.values(), *self.leaving]
-            self.node.turns.do(_let_go(self.node.broker, watches.values(), abandoned, consumers.values()))
+            steps = _let_go(self.node.broker, watches.values(), abandoned, consumers.values())
+            self.node.turns.came(Chore(Kind.INPUT, steps))
 
 
 def _let_go(

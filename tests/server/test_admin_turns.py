@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
 
+from broker_core.base import turns
 from broker_core.base.settings import Settings
-from broker_core.server.admin import turn_queue
-from broker_core.server.admin.turn_queue import TurnQueue
 from broker_core.testing.sim_disk import SimDisk
 from tests.server.server_thread import ServerThread
 
@@ -18,28 +17,29 @@ TOPICS = 12
 """Topics of each kind: stored, and non-persistent."""
 
 
-class Turns:
-    """How many turns requests have waited for."""
+class Slices:
+    """How often requests and other chores have had a slice of a turn."""
 
     count = 0
 
 
 @pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
-    """A request may do one step in a turn, and is counted."""
-    counted, turn = Turns(), TurnQueue.turn
+def slices(monkeypatch: pytest.MonkeyPatch) -> Slices:
+    """A chore may do one step in a turn, and is counted."""
+    counted, work = Slices(), turns.Chore.work
 
-    async def counting(queue: TurnQueue) -> None:
+    def counting(chore: turns.Chore, is_over: Callable[[], bool]) -> bool:
         counted.count += 1
-        await turn(queue)
+        return work(chore, is_over)
 
-    monkeypatch.setattr(turn_queue, "_STRETCH_S", 0.0)
-    monkeypatch.setattr(TurnQueue, "turn", counting)
+    for name in ("TURN_S", "_WAITED_S", "SLICE_S"):
+        monkeypatch.setattr(turns, name, 0.0)
+    monkeypatch.setattr(turns.Chore, "work", counting)
     return counted
 
 
 @pytest.fixture
-def http(turns: Turns) -> Iterator[httpx.Client]:
+def http(slices: Slices) -> Iterator[httpx.Client]:
     """A broker on which so many topics are loaded."""
     with (
         ServerThread(SimDisk(), Settings()) as server,
@@ -69,9 +69,9 @@ def http(turns: Turns) -> Iterator[httpx.Client]:
     ],
 )
 def test_what_changes_all_loaded_topics_takes_a_turn_for_each(
-    http: httpx.Client, turns: Turns, method: str, path: str, content: str
+    http: httpx.Client, slices: Slices, method: str, path: str, content: str
 ) -> None:
     """With 2,000 of them it took all of them in one turn, which was up to a second."""
-    before = turns.count
+    before = slices.count
     assert http.request(method, path, content=content).is_success
-    assert turns.count - before >= 2 * TOPICS
+    assert slices.count - before >= 2 * TOPICS

@@ -16,8 +16,9 @@ import google_crc32c
 from sortedcontainers import SortedList
 
 from broker_core.base.names import PARTITION_MARK, NamespaceName, TopicName
+from broker_core.base.turns import Turns
 from broker_core.broker.directory.name_pattern import NamePattern
-from broker_core.broker.dispatch.passes import Passes, Turn
+from broker_core.broker.dispatch.passes import Passes
 
 _DOMAIN_MARK: Final = "://"
 
@@ -122,10 +123,10 @@ class TopicWatches:
     """All watches of a broker. Each hears of changes in their order; very many watches, or partitions, take several
     turns of the loop."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turns: Turns) -> None:
         self._by_namespace: defaultdict[NamespaceName, dict[TopicWatch, None]] = defaultdict(dict)
         self._told: deque[Iterator[None]] = deque()
-        self._passes = Passes(turn, self._pass)
+        self._passes = Passes(turns, self._pass)
 
     def add(self, watch: TopicWatch, existing: Iterable[str]) -> Iterator[None]:
         """Begin to watch, in steps; ``existing``: the full names of all topics, at least of its namespace."""

@@ -17,13 +17,13 @@ from broker_core.base.invariants import invariant
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
+from broker_core.base.turns import Turns
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursors.acknowledgement import Acknowledgement
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.delayed.tracker import DelayedTracker
 from broker_core.broker.dispatch.key_shared.draining import KeyStats
 from broker_core.broker.dispatch.log_reader import LogReader
-from broker_core.broker.dispatch.passes import Turn
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import KeySharedPolicy
@@ -46,7 +46,7 @@ class DispatchContext:
     reader: LogReader
     clock: Clock
     timers: Timers
-    turn: Turn
+    turns: Turns
     settings: Settings
     traffic: Traffic
     topic_traffic: Traffic

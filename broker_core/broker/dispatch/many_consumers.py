@@ -65,7 +65,7 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
         self.room = room
         self._context = context
         self._members: RoundRobin[Consumer] = RoundRobin()
-        self._passes = Passes(context.turn, self._pass)
+        self._passes = Passes(context.turns, self._pass)
         self.book = GivenOut(context, self._members, room, self._passes)
         self.source = EntrySource(context, self.book, room, self._passes.kick)
         self.acked = self.book.acked

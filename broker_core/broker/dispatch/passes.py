@@ -1,86 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounded turns of work: how busy subscriptions leave room for all else.
+"""Bounded passes of work: how busy subscriptions leave room for all else.
 
 A pass does a limited amount and says whether there is more. In a turn of the loop a subscription has a few while the
-turn is young; the rest runs in a later one, and so do those for which there was no time. Passes never nest: a kick in
-the middle of one is noted, and another pass follows.
+turn is young; the rest runs in a later one, and so do those for which there was no time (``base.turns``). Passes never
+nest: a kick in the middle of one is noted, and another pass follows.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from broker_core.base.clock import Clock, Timers
+from broker_core.base.turns import Kind, Turns
 
 PASSES_A_TURN: Final = 8
 """Passes that one subscription may have in a turn. A turn of the loop, and writing to each connection at its end, cost
 about as much as a pass of small entries."""
-
-_TURN_S: Final = 0.004
-"""How long all subscriptions together may work in a turn. A single pass of large entries can take as long."""
-
-_LATE_MAX: Final = 4
-"""So many of the subscriptions that come when a turn is over have a pass in it all the same: permits have just come for
-them, as a rule, and Key_Shared reads entries twice that found none."""
-
-
-class Turn:
-    """A turn of the loop. All subscriptions of a broker share it: while it is young there is time for more passes. A
-    subscription that comes when it is over waits for the next one, behind those that wait already."""
-
-    __slots__ = ("_clock", "_late", "_timers", "_until_s", "_waiting")
-
-    def __init__(self, timers: Timers, clock: Clock) -> None:
-        self._timers = timers
-        self._clock = clock
-        self._until_s: float | None = None
-        self._late = 0
-        self._waiting: OrderedDict[Passes, None] = OrderedDict()
-
-    def begin(self) -> None:
-        """A subscription works in this turn. Does nothing if the turn has begun before."""
-        if self._until_s is None:
-            self._until_s = self._clock.monotonic() + _TURN_S
-            self._late = 0
-            self._timers.call_later(0, self._next)
-
-    @property
-    def is_over(self) -> bool:
-        return self._until_s is None or self._clock.monotonic() >= self._until_s
-
-    @property
-    def has_room(self) -> bool:
-        """Whether a subscription that comes now may have a pass in it."""
-        if not self.is_over:
-            return True
-        self._late += 1
-        return self._late <= _LATE_MAX
-
-    def put_off(self, passes: Passes) -> None:
-        """``passes`` go on in a later turn."""
-        self._waiting[passes] = None
-        self.begin()
-
-    def waits(self, passes: Passes) -> bool:
-        """Whether ``passes`` were put off and have not gone on yet."""
-        return passes in self._waiting
-
-    def forget(self, passes: Passes) -> None:
-        """``passes`` no longer go on in a later turn. Harmless if they were not put off."""
-        self._waiting.pop(passes, None)
-
-    def _next(self) -> None:
-        """The turn has ended. Subscriptions that wait go on in the next one, each once at the most."""
-        self._until_s = None
-        if not self._waiting:
-            return
-        self.begin()
-        for _ in range(len(self._waiting)):
-            if self.is_over or not self._waiting:
-                return
-            self._waiting.popitem(last=False)[0].go_on()
 
 
 class Passes:
@@ -89,11 +24,14 @@ class Passes:
     ``woken``: something has become possible since the last pass began, so a kick is due when what goes on is finished.
     """
 
-    __slots__ = ("_again", "_had_enough", "_running", "_turn", "_work", "woken")
+    __slots__ = ("_again", "_had_enough", "_queued", "_running", "_turns", "_work", "woken")
 
-    def __init__(self, turn: Turn, work: Callable[[], bool]) -> None:
-        self._turn = turn
+    kind: Final = Kind.DISPATCH
+
+    def __init__(self, turns: Turns, work: Callable[[], bool]) -> None:
+        self._turns = turns
         self._work = work
+        self._queued = False
         self._running = False
         self._again = False
         self._had_enough = False
@@ -103,19 +41,15 @@ class Passes:
         """Work now, unless that is going on or already due in the next turn."""
         if self._running:
             self._again = True
-        elif not self._turn.waits(self):
-            self._turn.begin()
-            if self._turn.has_room:
-                self.go_on()
-            else:
-                self._turn.put_off(self)
+        elif not self._queued and (not self._turns.has_room() or self.work(self._turns.is_over)):
+            self._turns.later(self)
 
     def kick_later(self) -> None:
         """Work soon, for those in the middle of something else: after the pass that is running, or in the next turn."""
         if self._running:
             self._again = True
-        else:
-            self._turn.put_off(self)
+        elif not self._queued:
+            self._turns.later(self)
 
     def end_turn(self) -> None:
         """This pass is the last one of this turn: the next one may have better luck, when others had theirs."""
@@ -124,17 +58,20 @@ class Passes:
     def stop(self) -> None:
         """Forget the continuation; a later ``kick`` starts afresh."""
         self._again = False
-        self._turn.forget(self)
+        self._turns.forget(self)
 
-    def go_on(self) -> None:
-        """Some passes; what is left after them is for the next turn."""
+    def work(self, is_over: Callable[[], bool]) -> bool:
+        """Some passes; whether something is left for the next turn."""
         self._had_enough = False
         for _ in range(PASSES_A_TURN):
             if not self._pass():
-                return
-            if self._had_enough or self._turn.is_over:
+                return False
+            if self._had_enough or is_over():
                 break
-        self._turn.put_off(self)
+        return True
+
+    def set_queued(self, queued: bool) -> None:
+        self._queued = queued
 
     def _pass(self) -> bool:
         """One of them; whether there is more to do."""

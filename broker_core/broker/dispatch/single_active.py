@@ -43,7 +43,7 @@ class SingleActiveDispatcher(Dispatcher):
         self._takeover_delay_s = settings.active_consumer_failover_delay_time_millis / 1000
         self._takeover: TimerHandle | None = None
         self._average_messages = 1.0
-        self._passes = Passes(context.turn, self._pass)
+        self._passes = Passes(context.turns, self._pass)
 
     @property
     def active(self) -> Consumer | None:

@@ -14,9 +14,8 @@ from starlette.types import ASGIApp
 
 from broker_core.server.admin import brokers, messages, non_persistent, policies, subscriptions, tenants, topics
 from broker_core.server.admin.answers import refusal
-from broker_core.server.admin.middleware import DurableAnswers, Guard, OneATurn, RefusalLog, TooLargeError
+from broker_core.server.admin.middleware import DurableAnswers, Guard, OneATurn, RefusalLog, RequestTurns, TooLargeError
 from broker_core.server.admin.requests import Route
-from broker_core.server.admin.turn_queue import TurnQueue
 from broker_core.server.session import Node
 
 SECTIONS: Final = (
@@ -47,7 +46,7 @@ def build_app(node: Node) -> ASGIApp:
         },
     )
     app.state.node = node
-    app.state.turns = turns = TurnQueue()
+    app.state.turns = turns = RequestTurns(node.turns)
     return RefusalLog(OneATurn(Guard(DurableAnswers(app, node.commits)), turns))
 
 

@@ -21,19 +21,21 @@ import asyncio
 import ipaddress
 import logging
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Final, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker_core.base.errors import StorageError
+from broker_core.base.turns import Chore, Kind, Turns, Worker
 from broker_core.server.admin.answers import refusal
-from broker_core.server.admin.turn_queue import TurnQueue
 from broker_core.storage.commit import GroupCommit
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 BODY_BYTES_MAX: Final = 256 * 1024
 """Largest request body. Policies and subscription properties are far smaller."""
@@ -210,13 +212,50 @@ def _shown(text: bytes) -> str:
     return text[:_SHOWN_BYTES_MAX].decode("utf-8", "replace")
 
 
-class OneATurn:
-    """ASGI middleware: no two requests begin in one turn."""
+class RequestTurns:
+    """Turns of the loop for HTTP requests, so that many of them delay no other work of the broker for long."""
 
-    def __init__(self, app: ASGIApp, queue: TurnQueue) -> None:
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._one = asyncio.Lock()
+
+    async def turn(self) -> None:
+        """Return when it is the caller's turn; no two requests have theirs in one turn of the loop."""
+        async with self._one:
+            await self._result(self._turns.later, _nothing())
+
+    async def in_turns(self, steps: Generator[None, None, T]) -> T:
+        """The result of ``steps``, between which others have their turns."""
+        return await self._result(self._turns.came, steps)
+
+    async def _result(self, begin: Callable[[Worker], None], steps: Generator[None, None, T]) -> T:
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def work() -> Iterator[None]:
+            try:
+                found = yield from steps
+            except Exception as error:  # noqa: BLE001 - whoever waits for the result gets it
+                if not result.done():
+                    result.set_exception(error)
+            else:
+                if not result.done():
+                    result.set_result(found)
+
+        begin(Chore(Kind.REQUESTS, work()))
+        return await result
+
+
+def _nothing() -> Generator[None, None, None]:
+    yield from ()
+
+
+class OneATurn:
+    """ASGI middleware: no two requests begin in one turn of the loop."""
+
+    def __init__(self, app: ASGIApp, turns: RequestTurns) -> None:
         self._app = app
-        self._queue = queue
+        self._turns = turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._queue.turn()
+        await self._turns.turn()
         await self._app(scope, receive, send)

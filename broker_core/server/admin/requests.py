@@ -36,7 +36,7 @@ from broker_core.server.admin.answers import (
     status_of,
 )
 from broker_core.server.admin.bodies import decoded
-from broker_core.server.admin.turn_queue import TurnQueue
+from broker_core.server.admin.middleware import RequestTurns
 from broker_core.server.session import Node
 
 T = TypeVar("T")
@@ -111,8 +111,8 @@ class AdminRequest(Request):
         return await self._turns.in_turns(steps)
 
     @property
-    def _turns(self) -> TurnQueue:
-        turns: TurnQueue = self.app.state.turns
+    def _turns(self) -> RequestTurns:
+        turns: RequestTurns = self.app.state.turns
         return turns
 
     # -- path
