@@ -19,8 +19,9 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.positions import Position
 from broker_core.base.settings import DEFAULT_SETTINGS
 from broker_core.broker.cursors.cursor import Cursor
-from broker_core.storage import RealDisk, Store
 from broker_core.storage.cursor_state import encode_state
+from broker_core.storage.disk import RealDisk
+from broker_core.storage.store import Store
 
 Result = dict[str, Any]
 

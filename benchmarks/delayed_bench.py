@@ -28,8 +28,9 @@ from broker_core.base.settings import DEFAULT_SETTINGS
 from broker_core.broker.delayed.bucket_tracker import BucketTracker
 from broker_core.broker.delayed.index import BucketLimits, DelayedIndex
 from broker_core.broker.delayed.tracker import DueRule
-from broker_core.storage import RealDisk, Store
+from broker_core.storage.disk import RealDisk
 from broker_core.storage.ledger import StoredEntry
+from broker_core.storage.store import Store
 from broker_core.testing.virtual_timers import VirtualTimers
 
 ENTRIES_PER_LEDGER: Final = 50_000

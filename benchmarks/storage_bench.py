@@ -18,7 +18,9 @@ from benchmarks.parts import quick_wanted
 from broker_core.base.clock import SystemClock
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import DEFAULT_SETTINGS, Durability
-from broker_core.storage import RealDisk, Store, TopicLog
+from broker_core.storage.disk import RealDisk
+from broker_core.storage.store import Store
+from broker_core.storage.topic_log import TopicLog
 
 RUNS: Final = 3
 GROUP_BYTES: Final = 1 << 20

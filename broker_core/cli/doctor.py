@@ -22,8 +22,8 @@ from broker_core.cli.target import data_dir_option, directory_or_default
 @click.pass_context
 def doctor(context: click.Context, data_dir: Path | None, output: Format | None) -> None:
     """Check every checksum of a data directory, without a broker and without changing anything."""
-    from broker_core.storage import RealDisk
     from broker_core.storage.check import verify_directory
+    from broker_core.storage.disk import RealDisk
     from broker_core.wire import core
 
     if not core.COMPILED:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from broker_core.base.errors import DiskFailedError, StorageError
@@ -69,6 +70,7 @@ class GroupOwner(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class WriteQueue:
     """Bytes that wait to be appended to one file.
 
@@ -84,26 +86,23 @@ class WriteQueue:
         cached: Everything before this offset is known to the PageCache.
     """
 
-    __slots__ = (
-        "buffers", "cached", "callbacks", "end", "fresh", "in_flight", "key", "marked", "owner", "path", "start",
-        "sync_always", "synced", "waiting",
-    )  # fmt: skip
+    path: str
+    key: int
+    owner: GroupOwner
+    start: int
+    fresh: bool
+    end: int = field(init=False)
+    marked: bool = True
+    sync_always: bool = False
+    synced: int = field(init=False)
+    cached: int = field(init=False)
+    buffers: list[bytes] = field(default_factory=list)
+    callbacks: list[OnDurable] = field(default_factory=list)
+    waiting: bool = False
+    in_flight: bool = False
 
-    def __init__(self, path: str, key: int, owner: GroupOwner, *, start: int, fresh: bool) -> None:
-        self.path = path
-        self.key = key
-        self.owner = owner
-        self.start = start
-        self.end = start
-        self.fresh = fresh
-        self.marked = True
-        self.sync_always = False
-        self.synced = start
-        self.cached = start
-        self.buffers: list[bytes] = []
-        self.callbacks: list[OnDurable] = []
-        self.waiting = False
-        self.in_flight = False
+    def __post_init__(self) -> None:
+        self.end = self.synced = self.cached = self.start
 
     @property
     def drained(self) -> bool:
@@ -264,7 +263,7 @@ class GroupCommit:
         self._on_failure: Callable[[StorageError], None] | None = None
         self.error: StorageError | None = None
         self.bytes_committed = 0
-        catalogue.call_on_change(self._announce)
+        catalogue.on_change = self._announce
 
     # -- for writers
 

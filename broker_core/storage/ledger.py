@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One ledger: its file, its index, reading it. ``ledger_writer`` appends to the one open ledger of a topic.
+"""One ledger: its file, its index, reading it. ``topic_log`` appends to the one open ledger of a topic.
 
 Entry numbers here are entry ids of this ledger. Only durable entries are visible: ``entries`` counts them.
 """

@@ -23,8 +23,7 @@ from typing import Final, NamedTuple
 
 from broker_core.storage.catalogue import LedgerRow
 from broker_core.storage.disk import File
-from broker_core.storage.index_records import load_parts, read_part
-from broker_core.storage.ledger_index import DAMAGED, LedgerIndex
+from broker_core.storage.ledger_index import DAMAGED, LedgerIndex, load_parts, read_part
 from broker_core.storage.records import (
     ENTRY_BODY_BYTES_MIN,
     FILE_HEADER_BYTES,

@@ -10,7 +10,7 @@ is stored; the slow part of that may be done beforehand on another thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Final
 
@@ -29,7 +29,6 @@ from broker_core.storage.cursor_log import Reading
 from broker_core.storage.cursors import CursorStore
 from broker_core.storage.disk import Disk, Lock, Space, disk_failed, write_fully
 from broker_core.storage.handles import HandlePool
-from broker_core.storage.known_ids import stay_above
 from broker_core.storage.ledger import Ledger
 from broker_core.storage.ledger_cleanup import clean_up_ledgers
 from broker_core.storage.ledger_recovery import LedgerRecovery, TopicRecovery
@@ -44,6 +43,9 @@ STORE_CREATED: Final = "store_created_ms"
 """Name in the catalogue: when the data directory was made. Part of the identity of cursor logs."""
 
 _MIB: Final = 1024 * 1024
+
+_IDS_MAX: Final = 1 << 62
+"""Numbers above are no ids: positions such as "latest" have numbers that no ledger gets."""
 
 
 class Store:
@@ -72,7 +74,7 @@ class Store:
         self.cursors: Final = CursorStore(context, context.catalogue.numbers.get(STORE_CREATED))
         self.buckets: Final = BucketStore(context)
         known = [self.cursors.newest_ledger, self.buckets.newest_ledger]
-        stay_above(context, ledgers=known, cursors=[self.cursors.newest_cursor])
+        _stay_above(context, ledgers=known, cursors=[self.cursors.newest_cursor])
         self._keep_copies()
 
     @classmethod
@@ -223,7 +225,7 @@ class Store:
         """StorageError if nobody can say what subscriptions of the topic have acknowledged."""
         if reading is not None:
             self.cursors.finish_reading(reading)
-            stay_above(self._context, ledgers=[self.cursors.newest_ledger], cursors=[self.cursors.newest_cursor])
+            _stay_above(self._context, ledgers=[self.cursors.newest_ledger], cursors=[self.cursors.newest_cursor])
         if self._cursors_unread(topic_id):
             assert self.cursors.unread is not None
             raise self.cursors.unread
@@ -413,3 +415,32 @@ def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> tuple[Catalogue
         catalogue.close(write=False)
         raise
     return catalogue, marks
+
+
+def _stay_above(context: StoreContext, ledgers: Iterable[int], cursors: Iterable[int]) -> None:
+    """Give out no ledger id and no cursor id that is known to cursors and buckets (``ledgers``, ``cursors``), to the
+    copies of marks, or to the names of what was laid aside. DiskFailedError: the disk refused.
+
+    A directory may have been put together from copies of different age. Where the catalogue is the older one, cursors
+    have acknowledged, and buckets of delayed messages have looked at, entries of ledgers that it has yet to give out: a
+    new ledger of the same id would have entries that count as acknowledged.
+    """
+    known = [*ledgers, *context.marks.ledgers(), *_laid_aside(context)]
+    _raise(context, "ledgers", known)
+    _raise(context, "subscriptions", cursors)
+
+
+def _raise(context: StoreContext, counter: str, known: Iterable[int]) -> None:
+    newest = max((each for each in known if each < _IDS_MAX), default=0)
+    context.catalogue.numbers.stay_above(counter, newest)
+
+
+def _laid_aside(context: StoreContext) -> list[int]:
+    folder = layout.quarantine_dir(context.directory)
+    if not context.disk.exists(folder):
+        return []
+    try:
+        names = context.disk.list_dir(folder)
+    except OSError as e:
+        raise disk_failed(e) from e
+    return [ledger for ledger in map(layout.parse_quarantined_ledger, names) if ledger is not None]

@@ -8,6 +8,7 @@ more than the list that refers to them. Never the truth: whatever is missing her
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from dataclasses import dataclass, field
 from typing import Final
 
 _ENTRY_OVERHEAD_BYTES: Final = 120
@@ -17,17 +18,15 @@ _CHUNK_BYTES: Final = 64 * 1024
 """Chunks smaller than this are filled up by the next group, so that few chunks have to be searched."""
 
 
+@dataclass(slots=True, eq=False)
 class Chunk:
     """Consecutive entries of one ledger: ``bodies[i]`` and ``times[i]`` belong to entry ``first + i``."""
 
-    __slots__ = ("bodies", "first", "ledger", "size", "times")
-
-    def __init__(self, ledger: int, first: int) -> None:
-        self.ledger = ledger
-        self.first = first
-        self.bodies: list[bytes] = []
-        self.times: list[int] = []
-        self.size = 0
+    ledger: int
+    first: int
+    bodies: list[bytes] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    size: int = 0
 
 
 class TailCache:

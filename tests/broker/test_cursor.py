@@ -13,8 +13,16 @@ from pyroaring import BitMap
 
 from broker_core.base.positions import Position
 from broker_core.broker.cursors.cursor import Cursor
-from broker_core.storage import CursorState, Deleted, MarkDelete, Partial
-from broker_core.storage.cursor_state import AlsoAcked, apply_change, decode_change, encode_change
+from broker_core.storage.cursor_state import (
+    AlsoAcked,
+    CursorState,
+    Deleted,
+    MarkDelete,
+    Partial,
+    apply_change,
+    decode_change,
+    encode_change,
+)
 from broker_core.wire.ack_sets import bits_of_words
 from tests.broker.world import World
 

@@ -30,7 +30,7 @@ from broker_core.broker import (
     Topic,
 )
 from broker_core.broker.sinks import InFlight
-from broker_core.storage import Store
+from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.entry import seal_entry

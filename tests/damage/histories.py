@@ -18,7 +18,10 @@ from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
 from broker_core.broker import AckId, AckKind
-from broker_core.storage import Catalogue, CursorState, TopicLog, UnreadableEntryError
+from broker_core.storage.catalogue import Catalogue
+from broker_core.storage.cursor_state import CursorState
+from broker_core.storage.ledger import UnreadableEntryError
+from broker_core.storage.topic_log import TopicLog
 from broker_core.testing.sim_disk import POLICIES, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.heads import SendHead
@@ -61,7 +64,7 @@ _COUNTERS: Final = "broker starts", "cursor_log"
 
 def catalogue(catalogue: Catalogue) -> dict[str, list[tuple[object, ...]]]:
     """All names that a catalogue knows, and what is said of them."""
-    found = {table: list(catalogue._database.rows(f"SELECT {names} FROM {table}")) for table, names in _TABLES.items()}
+    found = {table: list(catalogue.rows(f"SELECT {names} FROM {table}")) for table, names in _TABLES.items()}
     found["values_by_name"] = [row for row in found["values_by_name"] if row[0] not in _COUNTERS]
     return {table: sorted(rows) for table, rows in found.items()}
 

@@ -17,8 +17,19 @@ from pyroaring import BitMap
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
-from broker_core.storage import CursorState, Deleted, MarkDelete, Partial, Reset, Store, StoredEntry, TopicLog
-from broker_core.storage.cursor_state import AlsoAcked, CursorChange, apply_change
+from broker_core.storage.cursor_state import (
+    AlsoAcked,
+    CursorChange,
+    CursorState,
+    Deleted,
+    MarkDelete,
+    Partial,
+    Reset,
+    apply_change,
+)
+from broker_core.storage.ledger import StoredEntry
+from broker_core.storage.store import Store
+from broker_core.storage.topic_log import TopicLog
 from broker_core.testing.sim_disk import SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from tests.storage.entries import entry

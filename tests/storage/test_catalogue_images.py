@@ -15,8 +15,7 @@ import pytest
 
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import POSITION_EARLIEST
-from broker_core.storage import Catalogue
-from broker_core.storage.catalogue import file
+from broker_core.storage.catalogue import Catalogue, file
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import DIRECTORY, discard, open_store

@@ -13,8 +13,9 @@ import pytest
 
 from broker_core.base.errors import DiskFailedError, StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.storage import MarkDelete, commit, ledger_writer
+from broker_core.storage import commit, topic_log
 from broker_core.storage.commit import FILES_PER_GROUP
+from broker_core.storage.cursor_state import MarkDelete
 from broker_core.storage.records import encode_mark
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
@@ -115,7 +116,7 @@ def test_a_group_that_cannot_be_begun_ends_the_store(what: str, monkeypatch: pyt
     store.commits.when_failed(failures.append)
     with monkeypatch.context() as patch:
         if what == "a queue":
-            patch.setattr(ledger_writer, "encode_mark", _second_time(encode_mark, _no_memory))
+            patch.setattr(topic_log, "encode_mark", _second_time(encode_mark, _no_memory))
         elif what == "the catalogue":
             patch.setattr(store.catalogue, "take_changes", _second_time(store.catalogue.take_changes, _no_memory))
         else:
@@ -215,7 +216,7 @@ def test_with_async_durability_only_sync_due_syncs() -> None:
 
 def test_a_ledger_whose_index_is_full_is_closed_however_young(monkeypatch: pytest.MonkeyPatch) -> None:
     """1.3.2: the ten minutes that a ledger lives at least must not let its index grow without bound in memory."""
-    monkeypatch.setattr(ledger_writer, "INDEX_ENTRIES_MAX", 6)
+    monkeypatch.setattr(topic_log, "INDEX_ENTRIES_MAX", 6)
     store = open_store(
         SimDisk(), msgspec.structs.replace(SMALL_LEDGERS, managed_ledger_min_ledger_rollover_time_minutes=10)
     )

@@ -17,7 +17,7 @@ import pytest
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.storage import StoredEntry
+from broker_core.storage.ledger import StoredEntry
 from broker_core.testing.sim_disk import POLICIES, SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import SMALL_LEDGERS, Account, Workload, acked, discard, open_store, read_all, verify

@@ -8,8 +8,19 @@ import random
 import pytest
 
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.storage import CursorChange, CursorState, Deleted, MarkDelete, Partial, Reset, cursors
-from broker_core.storage.cursor_state import AlsoAcked, apply_change, decode_state, encode_state
+from broker_core.storage import cursors
+from broker_core.storage.cursor_state import (
+    AlsoAcked,
+    CursorChange,
+    CursorState,
+    Deleted,
+    MarkDelete,
+    Partial,
+    Reset,
+    apply_change,
+    decode_state,
+    encode_state,
+)
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.model import DIRECTORY, acked, discard, open_store
 

@@ -12,9 +12,12 @@ import pytest
 from broker_core.base.errors import DataFormatError, DiskFailedError, StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
-from broker_core.storage import Store, StoredEntry, TopicLog, UnreadableEntryError, report
+from broker_core.storage import report
 from broker_core.storage.check import FileReport, check_ledger, verify_directory
+from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.records import HEAD_BYTES
+from broker_core.storage.store import Store
+from broker_core.storage.topic_log import TopicLog
 from broker_core.testing.sim_disk import SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from tests.storage.entries import entry

@@ -10,8 +10,8 @@ import pytest
 from broker_core.base.errors import DataFormatError
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.storage import Store
 from broker_core.storage.check import verify_directory
+from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from tests.storage.entries import entry

@@ -11,7 +11,7 @@ import pytest
 
 from broker_core.base.errors import DiskFailedError, StorageError
 from broker_core.base.positions import Position
-from broker_core.storage import UnreadableEntryError
+from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.testing.sim_disk import CHANGES, SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import DIRECTORY, SMALL_LEDGERS, Workload, discard, open_store, verify

@@ -11,8 +11,9 @@ import pytest
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
-from broker_core.storage import Store, StoredEntry, TopicLog, UnreadableEntryError, ledger_writer
+from broker_core.storage import topic_log
 from broker_core.storage.check import verify_directory
+from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.ledger_index import LedgerIndex, encode_part
 from broker_core.storage.records import (
     FILE_HEADER_BYTES,
@@ -26,6 +27,8 @@ from broker_core.storage.records import (
     file_seed,
 )
 from broker_core.storage.scan import Gap, walk
+from broker_core.storage.store import Store
+from broker_core.storage.topic_log import TopicLog
 from broker_core.testing.sim_disk import POLICIES, SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import DIRECTORY, discard, open_store
@@ -39,7 +42,7 @@ CRASH_IMAGES = 2_000
 @pytest.fixture(autouse=True)
 def many_index_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """One for each four entries instead of 65,536."""
-    monkeypatch.setattr(ledger_writer, "INDEX_EVERY_ENTRIES", 4)
+    monkeypatch.setattr(topic_log, "INDEX_EVERY_ENTRIES", 4)
 
 
 def write(store: Store, entries: int, *, first: int = 0) -> TopicLog:
@@ -258,7 +261,7 @@ def test_a_forged_head_behind_damage_cannot_claim_more_entries_than_there_was_ro
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows 5 and 6: recovery ends in time and memory, however high the number is that it finds."""
-    monkeypatch.setattr(ledger_writer, "INDEX_EVERY_ENTRIES", 1 << 30)
+    monkeypatch.setattr(topic_log, "INDEX_EVERY_ENTRIES", 1 << 30)
     disk = SimDisk()
     store = open_store(disk, LARGE)
     log = write(store, 3)
@@ -279,7 +282,7 @@ def test_a_forged_head_behind_damage_cannot_claim_more_entries_than_there_was_ro
 
 def test_a_ledger_without_index_records_is_read_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     """The way to move: ledgers that were written before there were index records."""
-    monkeypatch.setattr(ledger_writer, "INDEX_EVERY_ENTRIES", 1 << 30)
+    monkeypatch.setattr(topic_log, "INDEX_EVERY_ENTRIES", 1 << 30)
     disk, expected, records = crashed(29)
     assert records == []
     store = open_store(disk, LARGE)

@@ -12,8 +12,9 @@ import pytest
 
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.storage import MarkDelete, Store
 from broker_core.storage.check import verify_directory
+from broker_core.storage.cursor_state import MarkDelete
+from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import POLICIES, SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import DIRECTORY, discard, open_store, read_all

@@ -9,8 +9,9 @@ import pytest
 from pyroaring import BitMap
 
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.storage import MarkDelete, Store
 from broker_core.storage.bucket_snapshot import Contents, Coverage, Index, Indexes, encode_bucket
+from broker_core.storage.cursor_state import MarkDelete
+from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import DIRECTORY, discard, open_store

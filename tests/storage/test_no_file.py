@@ -14,9 +14,12 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.errors import StorageError
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.storage import RealDisk, Store, TopicLog, UnreadableEntryError
 from broker_core.storage.catalogue import LEDGER_DELETING
 from broker_core.storage.check import verify_directory
+from broker_core.storage.disk import RealDisk
+from broker_core.storage.ledger import UnreadableEntryError
+from broker_core.storage.store import Store
+from broker_core.storage.topic_log import TopicLog
 from tests.storage.entries import entry
 from tests.storage.model import discard, read_all
 
@@ -156,7 +159,7 @@ def test_what_has_the_name_of_a_ledger_that_a_crash_left_half_done_is_left_and_t
         place.path(ledger).touch()
     else:
         ledger = 1
-        catalogue._database.change("UPDATE ledgers SET state = ? WHERE id = ?", (LEDGER_DELETING, ledger))
+        catalogue.change("UPDATE ledgers SET state = ? WHERE id = ?", (LEDGER_DELETING, ledger))
     catalogue.flush()
     discard(place.store)
     place.replace(ledger, what)
@@ -175,7 +178,7 @@ def test_the_copy_of_its_mark_vouches_for_a_ledger_that_is_being_made(place: Pla
     log = place.log("hit")
     log.append(entry(b"confirmed"), 1, lambda error: None)
     place.store.commits.commit_now()
-    place.store.catalogue._database.change("UPDATE ledgers SET state = 0 WHERE id = 5")
+    place.store.catalogue.change("UPDATE ledgers SET state = 0 WHERE id = 5")
     place.store.catalogue.flush()
     discard(place.store)
     place.path(5).write_bytes(place.path(5).read_bytes()[:70])

@@ -11,9 +11,10 @@ import pytest
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.settings import DEFAULT_SETTINGS, Durability, Settings
-from broker_core.storage import RealDisk, Store
 from broker_core.storage.commit import UNSYNCED_BYTES_MAX
+from broker_core.storage.disk import RealDisk
 from broker_core.storage.page_cache import RANGE_BYTES, CachedRange, PageCache
+from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from tests.storage.entries import entry

@@ -19,8 +19,9 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.errors import DataDirLockedError, DataFormatError, DiskFailedError, StorageError
 from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.base.settings import DEFAULT_SETTINGS
-from broker_core.storage import RealDisk, Store
 from broker_core.storage.check import verify_directory
+from broker_core.storage.disk import RealDisk
+from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import open_store
@@ -114,7 +115,8 @@ _CHILD = """
 import sys
 from broker_core.base.clock import SystemClock
 from broker_core.base.settings import DEFAULT_SETTINGS
-from broker_core.storage import RealDisk, Store
+from broker_core.storage.disk import RealDisk
+from broker_core.storage.store import Store
 from tests.storage.entries import entry
 store = Store.open(RealDisk(), sys.argv[1], SystemClock(), DEFAULT_SETTINGS)
 log = store.open_log(store.catalogue.topics.create("t", 1).id)

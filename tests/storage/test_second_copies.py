@@ -9,8 +9,10 @@ from contextlib import suppress
 import pytest
 
 from broker_core.base.positions import Position
-from broker_core.storage import MarkDelete, Store, UnreadableEntryError
 from broker_core.storage.check import verify_directory
+from broker_core.storage.cursor_state import MarkDelete
+from broker_core.storage.ledger import UnreadableEntryError
+from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry
 from tests.storage.model import DIRECTORY, discard, open_store

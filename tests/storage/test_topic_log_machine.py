@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
-from broker_core.storage import Store, StoredEntry
+from broker_core.storage.ledger import StoredEntry
+from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from tests.storage.entries import entry

@@ -10,7 +10,6 @@ tables. Does not know what names mean, nor of entries.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
@@ -19,8 +18,7 @@ from broker_core.storage import layout
 from broker_core.storage.catalogue.database import Database
 from broker_core.storage.catalogue.file import CatalogueFile, read_catalogue
 from broker_core.storage.catalogue.ledgers import Ledgers
-from broker_core.storage.catalogue.named_objects import NamedObjects
-from broker_core.storage.catalogue.numbers import Numbers
+from broker_core.storage.catalogue.named_values import NamedObjects, Numbers
 from broker_core.storage.catalogue.schema import CONTRADICTIONS, TABLES
 from broker_core.storage.catalogue.subscriptions import Subscriptions
 from broker_core.storage.catalogue.topics import PartitionedTopics, Topics
@@ -28,8 +26,8 @@ from broker_core.storage.disk import Disk, copy_aside, disk_failed
 from broker_core.storage.report import Damage
 
 
-class Catalogue:
-    """The catalogue of one data directory.
+class Catalogue(Database):
+    """The catalogue of one data directory: the tables in memory, and the file that keeps them.
 
     Attributes:
         findings: What was wrong with the files when they were read, and was mended or given up.
@@ -48,36 +46,36 @@ class Catalogue:
             DataFormatError: it is missing (unless ``create``) or damaged.
             DiskFailedError: the disk refused.
         """
+        super().__init__()
         self._disk = disk
         self._directory = directory
         try:
             recorded = read_catalogue(disk, directory, create=create)
         except OSError as e:
             raise disk_failed(e) from e
-        self._database = database = Database()
         if recorded is None:
-            database.create(TABLES)
+            self.create(TABLES)
         else:
-            database.restore(recorded.snapshot, recorded.changes)
+            self.restore(recorded.snapshot, recorded.changes)
         self._file = CatalogueFile(disk, directory, 0 if recorded is None else recorded.number)
         self.findings: Final[list[Damage]] = [] if recorded is None else recorded.findings
-        self.numbers: Final = Numbers(database)
-        self.tenants: Final = NamedObjects(database, "tenants", "config")
-        self.namespaces: Final = NamedObjects(database, "namespaces", "policies")
-        self.topic_policies: Final = NamedObjects(database, "topic_policies", "policies")
-        self.partitioned_topics: Final = PartitionedTopics(database)
-        self.topics: Final = Topics(database, self.numbers)
-        self.subscriptions: Final = Subscriptions(database, self.numbers)
-        self.ledgers: Final = Ledgers(database, self.numbers)
+        self.numbers: Final = Numbers(self)
+        self.tenants: Final = NamedObjects(self, "tenants", "config")
+        self.namespaces: Final = NamedObjects(self, "namespaces", "policies")
+        self.topic_policies: Final = NamedObjects(self, "topic_policies", "policies")
+        self.partitioned_topics: Final = PartitionedTopics(self)
+        self.topics: Final = Topics(self, self.numbers)
+        self.subscriptions: Final = Subscriptions(self, self.numbers)
+        self.ledgers: Final = Ledgers(self, self.numbers)
 
     def begin(self) -> None:
         """Begin the files anew with what memory holds, at the start, before anything is built on it; files that were
         not as they should be are laid aside. DiskFailedError: the disk refused."""
-        self._database.take()
+        self.take()
         try:
             for path in {damage.path for damage in self.findings}:
                 copy_aside(self._disk, path, layout.set_aside_path(path, self._file.number))
-            self._file.begin(self._database.snapshot())
+            self._file.begin(self.snapshot())
         except OSError as e:
             raise disk_failed(e) from e
 
@@ -91,39 +89,26 @@ class Catalogue:
             raise disk_failed(e) from e
         finally:
             self._file.close()
-            self._database.close()
+            self._memory.close()
 
     def contradictions(self) -> list[str]:
         """Rows that contradict others, for the doctor; none but by a fault of the broker."""
-        return [f"{what}: {row[0]}" for what, sql in CONTRADICTIONS.items() for row in self._database.rows(sql)]
+        return [f"{what}: {row[0]}" for what, sql in CONTRADICTIONS.items() for row in self.rows(sql)]
 
     # -- what was changed, and the way into the file
-
-    def call_on_change(self, on_change: Callable[[], None]) -> None:
-        """From now on call ``on_change`` when there is a change to take."""
-        self._database.on_change = on_change
-
-    @property
-    def changed(self) -> bool:
-        """Whether there is a change to take."""
-        return self._database.changed
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Make all changes inside one: all of them or none. May be nested; only the outermost commits."""
-        return self._database.transaction()
 
     def take_changes(self) -> Callable[[], None] | None:
         """What makes the changes since the last call durable, all or none, on any one thread; None if there are none.
 
         The results of several calls must be run in that order. They raise StorageError, or OSError as the disk does.
         """
-        changes = self._database.take()
+        changes = self.take()
         if not changes:
             return None
         if not self._file.full:
             return partial(self._file.append, changes)
         self._file.full = False
-        return partial(self._file.begin, self._database.snapshot())
+        return partial(self._file.begin, self.snapshot())
 
     @property
     def copy_unsynced(self) -> bool:

@@ -58,7 +58,7 @@ class Database:
                     raise sqlite3.DataError(f"{touched} rows instead of {rows} are touched by {sql!r}")
             self._memory.execute("COMMIT")
         except sqlite3.Error as e:
-            self.close()
+            self._memory.close()
             raise DataFormatError(
                 f"the catalogue cannot be used, although its checksums hold: {e}",
                 hint="restore catalogue and catalogue.copy from a backup, or use the version that wrote them",
@@ -126,10 +126,6 @@ class Database:
     def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """All rows that a query finds."""
         return self._memory.execute(sql, values).fetchall()
-
-    def close(self) -> None:
-        """Free the memory."""
-        self._memory.close()
 
 
 def _memory() -> sqlite3.Connection:

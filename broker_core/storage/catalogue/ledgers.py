@@ -7,21 +7,13 @@ from typing import Final, NamedTuple
 
 from broker_core.base.invariants import invariant
 from broker_core.storage.catalogue.database import Database
-from broker_core.storage.catalogue.numbers import Numbers
+from broker_core.storage.catalogue.named_values import Numbers
 
 LEDGER_CREATING: Final = 0
 LEDGER_OPEN: Final = 1
 LEDGER_CLOSED: Final = 2
 LEDGER_DELETING: Final = 3
 
-_SELECT: Final = (
-    "SELECT id, topic_id, state, created_ms, first_index, next_index, entries, footer_offset, size_bytes,"
-    " first_ms, last_ms, lost FROM ledgers"
-)
-_INSERT: Final = (
-    "INSERT INTO ledgers (id, topic_id, state, created_ms, first_index, next_index, entries, footer_offset,"
-    " size_bytes, first_ms, last_ms, lost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
 _CLOSE: Final = (
     "UPDATE ledgers SET state = ?, next_index = ?, entries = ?, footer_offset = ?, size_bytes = ?,"
     " first_ms = ?, last_ms = ?, lost = ? WHERE id = ? AND state = ?"
@@ -45,6 +37,11 @@ class LedgerRow(NamedTuple):
     first_ms: int
     last_ms: int
     lost: int = 0
+
+
+_COLUMNS: Final = ", ".join(LedgerRow._fields)
+_SELECT: Final = f"SELECT {_COLUMNS} FROM ledgers"  # noqa: S608 - words of this code
+_INSERT: Final = f"INSERT INTO ledgers ({_COLUMNS}) VALUES ({', '.join('?' * len(LedgerRow._fields))})"  # noqa: S608 - as above
 
 
 class Ledgers:

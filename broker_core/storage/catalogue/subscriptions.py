@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from broker_core.base.positions import Position
 from broker_core.storage.catalogue.database import Database, Json
-from broker_core.storage.catalogue.numbers import Numbers
+from broker_core.storage.catalogue.named_values import Numbers
 from broker_core.storage.catalogue.topics import INTERNAL_PREFIX
 
 _UNUSED_SINCE: Final = "unused since, subscription "

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from broker_core.base.positions import Position
 from broker_core.storage.catalogue.database import Database, Json
 from broker_core.storage.catalogue.ledgers import LEDGER_CLOSED, LEDGER_OPEN
-from broker_core.storage.catalogue.numbers import Numbers
+from broker_core.storage.catalogue.named_values import Numbers
 
 INTERNAL_PREFIX: Final = "pulsar."
 """What names of properties and cursors begin with that are the broker's own (semantics 1.1.6)."""

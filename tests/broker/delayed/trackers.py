@@ -11,8 +11,8 @@ from broker_core.base.settings import Settings
 from broker_core.broker.delayed.bucket_tracker import BucketTracker
 from broker_core.broker.delayed.index import BucketLimits, DelayedIndex
 from broker_core.broker.delayed.tracker import DelayedTracker, DueRule, InMemoryTracker
-from broker_core.storage import Store
 from broker_core.storage.ledger import StoredEntry
+from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from tests.broker.delayed.entries import delayed_body

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker_core.storage import StoredEntry
+from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.entry import read_metadata, seal_entry
 from broker_core.wire.entry_peek import ChunkPlace
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata

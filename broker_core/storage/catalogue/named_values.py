@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Durable numbers by name. Some are counters that give out ids."""
+"""Tables that keep one value under each name: numbers, and the JSON objects of tenants, namespaces and policies."""
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Mapping
+from typing import Any, Final
 
-from broker_core.storage.catalogue.database import Database
+from broker_core.storage.catalogue.database import Database, Json
 
 _RESERVED_AT_ONCE: Final = 100
 
 
 class Numbers:
-    """The table ``values_by_name``."""
+    """Durable numbers by name, the table ``values_by_name``. Some are counters that give out ids."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -48,3 +50,25 @@ class Numbers:
     def next(self, name: str) -> int:
         """One number of the counter ``name``, as ``reserve``."""
         return self.reserve(name, 1)[0]
+
+
+class NamedObjects:
+    """One table whose columns are ``name`` and the object, ``column``."""
+
+    def __init__(self, database: Database, table: str, column: str) -> None:
+        self._database = database
+        self._select = f"SELECT name, {column} FROM {table} ORDER BY name"  # noqa: S608 - both are words of this code
+        self._put = f"INSERT OR REPLACE INTO {table} (name, {column}) VALUES (?, ?)"  # noqa: S608 - as above
+        self._delete = f"DELETE FROM {table} WHERE name = ?"  # noqa: S608 - as above
+
+    def all(self) -> dict[str, Json]:
+        """All objects by name, in the order of the names."""
+        return {name: json.loads(text) for name, text in self._database.rows(self._select)}
+
+    def put(self, name: str, value: Mapping[str, Any]) -> None:
+        """Create or replace."""
+        self._database.change(self._put, (name, json.dumps(value)))
+
+    def delete(self, name: str) -> bool:
+        """Whether it existed. The caller has made sure that nothing needs it any more."""
+        return self._database.change(self._delete, (name,)) > 0
