@@ -7,7 +7,7 @@
           connection - bytes in and out, keep-alive
             conversation -> handlers/*   which command is allowed when, and what it does
             outbox ------ everything that waits to be written, in order, once per turn of the loop
-        commit_driver  group commits on one worker thread
+        storage_threads group commits on one worker thread, recoveries on another
         admin/* ------ HTTP
 
 ``process.serve`` is the door; ``python -m broker_core.server`` the same as a program.

@@ -24,14 +24,11 @@ from broker_core.base.turns import Turns
 from broker_core.broker.broker import Broker
 from broker_core.server.admin.app import build_app
 from broker_core.server.admin.http_endpoint import HttpEndpoint
-from broker_core.server.commit_driver import CommitDriver
-from broker_core.server.endpoint import Endpoint
+from broker_core.server.budgets import InputBudget, OutputBudget, PublishBudget
+from broker_core.server.connection import Endpoint
 from broker_core.server.gathered_acks import GatheredAcks
-from broker_core.server.input_budget import InputBudget
-from broker_core.server.output_budget import OutputBudget
-from broker_core.server.publish_budget import PublishBudget
-from broker_core.server.recoveries import Recoveries
 from broker_core.server.session import Node
+from broker_core.server.storage_threads import CommitDriver, Recoveries
 from broker_core.storage.disk import Disk, RealDisk
 from broker_core.storage.store import Store
 from broker_core.wire.frames import SIZE_BYTES

@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from broker_core.base.errors import DiskFailedError, NotAllowedError, RemoteProtocolError
 from broker_core.base.limits import FRAME_SLACK_BYTES
 from broker_core.base.turns import Chore, Kind
 from broker_core.server import conversation
+from broker_core.server.budgets import InputAccount, PublishAccount, allocate
+from broker_core.server.channels import NO_REQUEST, Link
 from broker_core.server.handlers.handshake import PING_FRAME
-from broker_core.server.input_budget import InputAccount, allocate
-from broker_core.server.link import NO_REQUEST, Link
+from broker_core.server.listening_port import ListeningPort
 from broker_core.server.outbox import Outbox
-from broker_core.server.publish_budget import PublishAccount
 from broker_core.server.session import Node, Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import BUFFER_BYTES_FIRST, Frame, FrameReader
@@ -46,30 +46,22 @@ _LATE_READ_BYTES: Final = 16 * 1024
 with it can be put off: the loop calls whoever can be read."""
 
 
-class ConnectionOwner(Protocol):
-    """The server, which counts its connections."""
-
-    def made(self, connection: Connection) -> str:
-        """A new one. Returns why it must be refused, or ""."""
-        ...
-
-    def lost(self, connection: Connection) -> None:
-        """``connection`` has ended."""
-        ...
+_BACKLOG: Final = 1024
+"""Connections that may wait to be accepted: a restart of the broker brings all clients back at once."""
 
 
 class Connection(asyncio.BufferedProtocol):
     """The event loop's view of one client.
 
-    It has 31 methods: seven are asyncio's, and the others say in which order a connection reads, works, waits and ends,
+    It has 30 methods: seven are asyncio's, and the others say in which order a connection reads, works, waits and ends,
     which could not be followed over several files.
     """
 
     kind: Final = Kind.INPUT
 
-    def __init__(self, node: Node, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, node: Node, port: ListeningPort[Connection], loop: asyncio.AbstractEventLoop) -> None:
         self._node = node
-        self._owner = owner
+        self._port = port
         self._loop = loop
         self.reader = self._new_reader()
         self._outbox = Outbox(loop.call_soon, self._writable_again, node.output_budget)
@@ -98,9 +90,9 @@ class Connection(asyncio.BufferedProtocol):
         if peer:
             self._session.link.peer_address = f"{peer[0]}:{peer[1]}"
         self._outbox.attach(self._transport, settings.write_buffer_high_bytes)
-        refusal = self._owner.made(self)
-        if refusal:
-            self.hang_up(refusal)
+        self._port.made(self)
+        if self._port.connections_open > settings.max_connections:
+            self.hang_up(f"the broker serves {settings.max_connections} connections already (maxConnections)")
         else:
             self._timer = self._loop.call_later(settings.connection_handshake_seconds, self._handshake_is_due)
 
@@ -126,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self._let_go()
         self._node.publish_budget.forget(self._account)
         self._transport = None  # which has what was not sent, and would have it until a cycle is found
-        self._owner.lost(self)
+        self._port.lost(self)
 
     def pause_writing(self) -> None:
         self._outbox.pause()
@@ -252,10 +244,6 @@ class Connection(asyncio.BufferedProtocol):
         """No more messages for the consumers of this connection, which is about to end."""
         self._outbox.pause()
 
-    def stop_reading(self) -> None:
-        """Take nothing more from the client; what it has sent is still answered."""
-        self.pause_reading()
-
     # -- signs of life
 
     def _handshake_is_due(self) -> None:
@@ -321,3 +309,26 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
+
+
+class Endpoint(ListeningPort[Connection]):
+    """The Pulsar port of a broker. More than ``max_connections`` are told so and closed."""
+
+    def __init__(self, node: Node) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(lambda: Connection(node, self, loop), backlog=_BACKLOG)
+
+    def stop_accepting(self) -> None:
+        """Refuse new clients and take nothing more from those that are there; what they have sent is still answered."""
+        self.stop_listening()
+        for connection in self.connections:
+            connection.pause_reading()
+
+    async def close(self) -> None:
+        """End all connections; what is queued for them is sent first."""
+        for connection in self.connections:
+            # Or what one client had would be given to the next one, while the first does not know of its end yet.
+            connection.deliver_nothing_more()
+        for connection in list(self.connections):
+            connection.close()
+        await self.all_gone()

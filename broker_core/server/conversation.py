@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from broker_core.base.errors import RemoteProtocolError, ServerError
 from broker_core.base.limits import COMMAND_BYTES_MAX, COMMAND_PARTS_MAX
-from broker_core.server.handlers import consuming, handshake, lookup, producing, watching
+from broker_core.server.handlers import consuming, handshake, lookup, producing
 from broker_core.server.joint_sends import send_jointly
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
@@ -48,8 +48,8 @@ RULES: Final[dict[int, Rule]] = {
     BaseCommand.GET_TOPICS_OF_NAMESPACE: Rule(
         _CONNECTED, lookup.handle_get_topics_of_namespace, "getTopicsOfNamespace"
     ),
-    BaseCommand.WATCH_TOPIC_LIST: Rule(_CONNECTED, watching.handle_watch_topic_list, "watchTopicList"),
-    BaseCommand.WATCH_TOPIC_LIST_CLOSE: Rule(_CONNECTED, watching.handle_watch_topic_list_close, "watchTopicListClose"),
+    BaseCommand.WATCH_TOPIC_LIST: Rule(_CONNECTED, lookup.handle_watch_topic_list, "watchTopicList"),
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: Rule(_CONNECTED, lookup.handle_watch_topic_list_close, "watchTopicListClose"),
     BaseCommand.GET_SCHEMA: Rule(_CONNECTED, lookup.handle_get_schema, "getSchema"),
     BaseCommand.GET_OR_CREATE_SCHEMA: Rule(_CONNECTED, lookup.handle_get_or_create_schema, "getOrCreateSchema"),
     BaseCommand.PRODUCER: Rule(_CONNECTED, producing.handle_producer, "producer"),

@@ -15,7 +15,7 @@ from broker_core.base.errors import RemoteProtocolError, ServerError, StorageErr
 from broker_core.base.positions import Position
 from broker_core.broker.publishing.producer import EntryLog, Producer, append_jointly
 from broker_core.server.admission import is_usual
-from broker_core.server.producer_channel import ProducerChannel
+from broker_core.server.channels import ProducerChannel
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.core.hot_commands import receipt_frames

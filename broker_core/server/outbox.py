@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from broker_core.server.output_budget import OutputBudget
+from broker_core.server.budgets import OutputBudget
 
 HAND_OVER_BYTES: Final = 256 * 1024
 """A pile of this size goes to the transport at once. Large enough that one system call carries many frames."""

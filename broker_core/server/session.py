@@ -18,13 +18,9 @@ from broker_core.broker.broker import Broker
 from broker_core.broker.consumer import by_subscription, close_together
 from broker_core.broker.directory.topic_watches import TopicWatch
 from broker_core.broker.sinks import InFlight
-from broker_core.server.consumer_channel import ConsumerChannel
+from broker_core.server.budgets import InputBudget, OutputBudget, PublishBudget
+from broker_core.server.channels import ConsumerChannel, Link, ProducerChannel
 from broker_core.server.gathered_acks import GatheredAcks
-from broker_core.server.input_budget import InputBudget
-from broker_core.server.link import Link
-from broker_core.server.output_budget import OutputBudget
-from broker_core.server.producer_channel import ProducerChannel
-from broker_core.server.publish_budget import PublishBudget
 from broker_core.storage.commit import GroupCommit
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 

@@ -16,7 +16,7 @@ from broker_core.client.connecting.pool import ConnectionPool
 from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.connecting.waiting import outcome_of
 from broker_core.client.settings.config import ClientConfig
-from broker_core.server.admin.answers import Outcome
+from broker_core.server.admin.answers import begun
 
 CONFIG = ClientConfig(service_url="pulsar://127.0.0.1:1")
 
@@ -125,6 +125,6 @@ def test_a_refusal_of_the_broker_for_which_no_request_waits_is_not_logged() -> N
     """The request has failed at another topic before."""
 
     async def play() -> None:
-        Outcome().on_done(ConnectionLostError("gone"))  # type: ignore[arg-type] # any error will do
+        begun(lambda on_done: on_done(ConnectionLostError("gone")))
 
     assert logged(play) == []

@@ -11,7 +11,7 @@ import pytest
 
 from broker_core.base.errors import StorageError
 from broker_core.base.settings import Settings
-from broker_core.server.commit_driver import CommitDriver
+from broker_core.server.storage_threads import CommitDriver
 from broker_core.storage.commit import GroupCommit
 from broker_core.testing.sim_disk import SimDisk
 from tests.storage.entries import entry

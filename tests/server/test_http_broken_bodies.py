@@ -148,7 +148,7 @@ def test_a_client_that_leaves_the_end_of_its_answer_is_closed(loop_factory: Loop
 
     async def fills_the_way(scope: Scope, receive: Receive, send: Send) -> None:
         """Answers until what the system takes is full, and then no more."""
-        (connection,) = endpoints[0]._connections
+        (connection,) = endpoints[0].connections
         await send({"type": "http.response.start", "status": 200, "headers": []})
         while not connection._transport.get_write_buffer_size():
             await send({"type": "http.response.body", "body": bytes(8192), "more_body": True})

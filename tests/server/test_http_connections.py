@@ -257,7 +257,7 @@ def test_requests_beyond_the_places_are_told_to_come_back() -> None:
     async def scenario(endpoint: HttpEndpoint, port: int) -> None:
         waiting = [asyncio.create_task(ask(port, get("/x", "Connection: close"))) for _ in range(128)]
         async with asyncio.timeout(LONG_S):
-            while len([each for each in endpoint._connections if each.waiting_since is None]) < 128:  # noqa: ASYNC110
+            while len([each for each in endpoint.connections if each.waiting_since is None]) < 128:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert (await ask(port, get("/x", "Connection: close"))).startswith(b"HTTP/1.1 503")
         may_answer.set()

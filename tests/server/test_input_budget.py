@@ -16,7 +16,7 @@ from broker_core.base.limits import (
     PRODUCER_METADATA_BYTES_MAX,
     PROPERTIES_BYTES_MAX,
 )
-from broker_core.server.input_budget import InputAccount, InputBudget, allocate
+from broker_core.server.budgets import InputAccount, InputBudget, allocate
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.testing.virtual_timers import VirtualTimers

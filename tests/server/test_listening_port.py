@@ -24,14 +24,14 @@ def test_a_port_that_another_has_bound_and_listens_on_later_is_taken(
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind(("127.0.0.1", 0))
             host, number = other.getsockname()
-            first, second = ListeningPort(), ListeningPort()
-            assert await first.bind(asyncio.Protocol, host, number) == number
+            first, second = ListeningPort(asyncio.Protocol), ListeningPort(asyncio.Protocol)
+            assert await first.bind(host, number) == number
             with pytest.raises(OSError, match=r"(?i)address already in use"):
-                await second.bind(asyncio.Protocol, host, number)
+                await second.bind(host, number)
             with pytest.raises(OSError, match=r"(?i)address already in use"):
                 other.listen()
-            first.close()
-            second.close()
+            first.stop_listening()
+            second.stop_listening()
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(scenario())

@@ -4,8 +4,8 @@
 import asyncio
 from collections.abc import Callable
 
+from broker_core.server.budgets import MARK_BYTES_MIN, OutputBudget
 from broker_core.server.outbox import HAND_OVER_BYTES, Outbox
-from broker_core.server.output_budget import MARK_BYTES_MIN, OutputBudget
 
 
 class RecordingTransport(asyncio.Transport):

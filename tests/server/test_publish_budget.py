@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backpressure on publishing: who is paused when, and that everybody is resumed."""
 
-from broker_core.server.publish_budget import PublishAccount, PublishBudget
+from broker_core.server.budgets import PublishAccount, PublishBudget
 
 
 class Client:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -47,57 +48,43 @@ class RefusedError(Exception):
         self.status = status
 
 
-class ConflictError(RefusedError):
-    """What was to be created exists already."""
+ConflictError = partial(RefusedError, 409)
+"""What was to be created exists already, or is under way."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(409, reason)
+MissingError = partial(RefusedError, 404)
+"""There is nothing of the name that was asked for."""
 
-
-class MissingError(RefusedError):
-    """What was asked for does not exist."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(404, reason)
+BadRequestError = partial(RefusedError, 400)
+"""The body or a parameter cannot be read."""
 
 
-class BadRequestError(RefusedError):
-    """The body or a parameter cannot be read."""
+def begun(begin: Callable[[Callable[[Any], None]], object]) -> asyncio.Future[Any]:
+    """The result of a change, as something to wait for; a refusal is raised. ``begin`` begins it at once and is given
+    what the broker is to call with its outcome."""
+    result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(400, reason)
-
-
-class Outcome:
-    """The answer of the broker to a change, as something to wait for: await ``done``, which raises a refusal."""
-
-    def __init__(self) -> None:
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def on_done(self, error: ServerError | None) -> None:
-        """For the broker to call."""
-        if self.done.done():
+    def on_done(outcome: object) -> None:
+        if result.done():
             return
-        if error is None:
-            self.done.set_result(None)
+        if isinstance(outcome, PulsarishError):
+            result.set_exception(outcome)
+            result.exception()  # looked at: the request may have failed before it waits
         else:
-            self.done.set_exception(error)
-            self.done.exception()  # looked at: the request may have failed before it waits
+            result.set_result(outcome)
+
+    begin(on_done)
+    return result
 
 
-async def all_done(outcomes: Iterable[Outcome]) -> None:
-    """Wait for changes that were all begun before the first wait: between two waits any topic may be unloaded."""
-    await results_of([each.done for each in outcomes])
-
-
-async def results_of(changes: Sequence[asyncio.Future[R]]) -> list[R]:
-    """The results of changes that were all begun; the first refusal once all are done.
+async def results_of(changes: Iterable[asyncio.Future[R]]) -> list[R]:
+    """The results of changes, the first refusal once all are done. All were begun before the first wait: between two
+    waits any topic may be unloaded.
 
     The same commit, in one turn of the loop, may complete very many of them: ``gather`` would then run code for each.
     """
     results: list[R] = []
     refusals: list[ServerError] = []
-    for change in changes:
+    for change in list(changes):
         try:
             results.append(await change)
         except ServerError as error:
@@ -133,9 +120,7 @@ class LongJsonAnswer(Response):
         for start in range(0, len(self._parts), _PARTS_AT_A_TIME):
             some = b",".join(self._parts[start : start + _PARTS_AT_A_TIME])
             await send({"type": "http.response.body", "body": before + some, "more_body": True})
-            await asyncio.sleep(
-                0
-            )  # send() does not wait while the client reads fast: other requests have their turn here
+            await asyncio.sleep(0)  # send() does not wait while the client reads fast: others have their turn here
             before = b","
         end = self._end if self._parts else self._begin + self._end
         await send({"type": "http.response.body", "body": end, "more_body": False})
@@ -144,11 +129,6 @@ class LongJsonAnswer(Response):
 def text_answer(text: str) -> Response:
     """Plain text."""
     return Response(text, media_type="text/plain")
-
-
-def done() -> Response:
-    """204: it was done and there is nothing to say."""
-    return Response(status_code=204)
 
 
 def refusal(status: int, reason: str) -> Response:

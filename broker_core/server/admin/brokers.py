@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -12,7 +13,7 @@ from broker_core import __version__
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.settings import Settings
 from broker_core.broker.policy_book import DYNAMIC
-from broker_core.server.admin.answers import BadRequestError, Outcome, RefusedError, text_answer
+from broker_core.server.admin.answers import BadRequestError, RefusedError, begun, text_answer
 from broker_core.server.admin.namespace_object import BUNDLE
 from broker_core.server.admin.requests import AdminRequest, Route
 
@@ -69,9 +70,7 @@ async def lookup_topic(request: AdminRequest) -> object:
     listener = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName")
     if listener:
         raise BadRequestError(f"this broker has no listener {listener[:80]!r}; leave out listenerName")
-    ready = Outcome()  # as LOOKUP waits
-    node.broker.loader.when_ready(name, ready.on_done)
-    await ready.done
+    await begun(partial(node.broker.loader.when_ready, name))  # as LOOKUP waits
     return {"brokerUrl": node.service_url, "brokerUrlTls": "", "httpUrl": node.http_url, "httpUrlTls": ""}
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes
@@ -47,24 +46,11 @@ _BUSY: Final = refusal(503, "too many requests are being answered; try again lat
 class HttpConnection(asyncio.Protocol):
     """A connection from its first byte to its end: its input in small pieces, its output with back pressure.
 
-    Args:
-        app: Answers the requests.
-        client_s: Seconds for a request, for the next one, and for taking any part of an answer.
-        on_made: Told of the connection when its client is there.
-        on_lost: Told when the client has gone and no request is being answered.
-        is_crowded: Whether one more request has no place; it is then told to come back (503).
+    ``client_s``: seconds for a request, for the next one, and for taking any part of an answer.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        client_s: float,
-        on_made: Callable[[HttpConnection], None],
-        on_lost: Callable[[HttpConnection], None],
-        is_crowded: Callable[[], bool],
-    ) -> None:
-        self._app, self._client_s = app, client_s
-        self._on_made, self._on_lost, self._is_crowded = on_made, on_lost, is_crowded
+    def __init__(self, app: ASGIApp, client_s: float, endpoint: HttpEndpoint) -> None:
+        self._app, self._client_s, self._endpoint = app, client_s, endpoint
         self._loop = asyncio.get_running_loop()
         self._http = h11.Connection(h11.SERVER, _HEAD_BYTES_MAX)
         self._transport: asyncio.Transport
@@ -83,7 +69,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._has_room.set()
         self.waiting_since = self._loop.time()
-        self._on_made(self)
+        self._endpoint.made(self)
         self._serving = self._loop.create_task(self._serve())
 
     def data_received(self, data: bytes) -> None:
@@ -140,7 +126,7 @@ class HttpConnection(asyncio.Protocol):
             await self.refuse(error)
         finally:
             await self._end()
-            self._on_lost(self)
+            self._endpoint.lost(self)
 
     async def _request(self) -> h11.Request | None:
         """The next request; None where the connection has ended."""
@@ -150,7 +136,7 @@ class HttpConnection(asyncio.Protocol):
     async def _answer(self, request: h11.Request) -> bool:
         """Have the application answer; False where no further request can follow."""
         exchange = _Exchange(self, request, self._scope(request))
-        app = _BUSY if self._is_crowded() else self._app
+        app = _BUSY if self._endpoint.is_crowded() else self._app
         try:
             await app(exchange.scope, exchange.receive, exchange.send)
         except Exception:  # its client gets no answer, or has it; the broker goes on
@@ -292,67 +278,39 @@ def _address(name: Any) -> tuple[str, int] | None:
     return (str(name[0]), int(name[1])) if isinstance(name, tuple) else None
 
 
-class HttpEndpoint:
+class HttpEndpoint(ListeningPort[HttpConnection]):
     """The HTTP port of a broker."""
 
     def __init__(self, app: ASGIApp, *, client_s: float = _CLIENT_S) -> None:
-        self._app = app
-        self._client_s = client_s
-        self._connections: set[HttpConnection] = set()
-        self._port = ListeningPort()
-        self._all_gone = asyncio.Event()
-        self.connections_made = 0
+        super().__init__(lambda: HttpConnection(app, client_s, self))
 
-    async def bind(self, host: str, port: int) -> int:
-        """Take the port without serving yet. Returns it; it is new for ``port`` 0. OSError if it cannot be had."""
-        return await self._port.bind(self._connection, host, port)
+    def made(self, connection: HttpConnection) -> None:
+        if len(self.connections) >= _CONNECTIONS_MAX:
+            self._make_room()
+        super().made(connection)
 
-    async def start(self) -> None:
-        """Serve from now on."""
-        await self._port.start()
-
-    @property
-    def connections_open(self) -> int:
-        return len(self._connections)
+    def is_crowded(self) -> bool:
+        """Whether one more request has no place; it is then told to come back (503)."""
+        return len(self.connections) > _CONNECTIONS_MAX
 
     async def close(self) -> None:
         """Accept no more, let requests in progress end for a moment, close."""
-        self._port.close()
-        for connection in list(self._connections):
+        self.stop_listening()
+        for connection in list(self.connections):
             connection.finish()
-        deadline = asyncio.get_running_loop().time() + _CLOSE_S
         try:
-            async with asyncio.timeout_at(deadline):
-                while self._connections:
-                    self._all_gone.clear()
-                    await self._all_gone.wait()
+            async with asyncio.timeout(_CLOSE_S):
+                await self.all_gone()
         except TimeoutError:
-            logger.info("requests cut off by the end of the broker connections=%d", len(self._connections))
-
-    def _connection(self) -> HttpConnection:
-        return HttpConnection(self._app, self._client_s, self._made, self._lost, self._is_crowded)
-
-    def _made(self, connection: HttpConnection) -> None:
-        self.connections_made += 1
-        if len(self._connections) >= _CONNECTIONS_MAX:
-            self._make_room()
-        self._connections.add(connection)
-
-    def _lost(self, connection: HttpConnection) -> None:
-        self._connections.discard(connection)
-        if not self._connections:
-            self._all_gone.set()
-
-    def _is_crowded(self) -> bool:
-        return len(self._connections) > _CONNECTIONS_MAX
+            logger.info("requests cut off by the end of the broker connections=%d", len(self.connections))
 
     def _make_room(self) -> None:
         """End the connection that has kept the broker waiting longest, if there is one."""
-        waiting = [(each.waiting_since, each) for each in self._connections if each.waiting_since is not None]
+        waiting = [(each.waiting_since, each) for each in self.connections if each.waiting_since is not None]
         if not waiting:
             return
         _, longest = min(waiting, key=lambda each: each[0])
-        self._connections.discard(longest)
+        self.connections.discard(longest)
         longest.give_up()
         logger.info(
             "connection closed for another one peer=%s reason=%s",

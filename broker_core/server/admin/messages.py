@@ -19,7 +19,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.broker.stats import iso_time
 from broker_core.broker.topic import Topic
-from broker_core.server.admin.answers import BadRequestError, MissingError, Outcome, RefusedError
+from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, begun
 from broker_core.server.admin.requests import WORDS, AdminRequest, Route, message_id
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.entry import codec_of, read_metadata, split_entry, text_of
@@ -60,7 +60,7 @@ async def examine(request: AdminRequest) -> object:
 async def read_entry(request: AdminRequest) -> object:
     """The entry of a ledger and entry id."""
     topic = request.plain_topic("reading an entry")
-    position = Position(request.number("ledger"), request.number("entry"))
+    position = request.position
     if not topic.messages.holds(position):
         raise MissingError(f"{topic.name} has no message {position}")
     return _message(topic, position)
@@ -207,11 +207,13 @@ async def due_times(request: AdminRequest) -> object:
 async def cancel(request: AdminRequest) -> None:
     """Take a delayed message back for one subscription, before it is delivered there."""
     topic, subscription = request.plain_subscription("taking a message back")
-    position = Position(request.number("ledger"), request.number("entry"))
-    outcome = Outcome()
-    if not subscription.cancel(position, outcome.on_done):
-        raise MissingError(f"{topic.name} has no message {position} that {subscription.name!r} still waits for")
-    await outcome.done
+    position = request.position
+
+    def begin(on_done: Callable[[Any], None]) -> None:
+        if not subscription.cancel(position, on_done):
+            raise MissingError(f"{topic.name} has no message {position} that {subscription.name!r} still waits for")
+
+    await begun(begin)
 
 
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"

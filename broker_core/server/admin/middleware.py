@@ -28,9 +28,8 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from broker_core.base.errors import StorageError
 from broker_core.base.turns import Chore, Kind, Turns, Worker
-from broker_core.server.admin.answers import refusal
+from broker_core.server.admin.answers import begun, refusal
 from broker_core.storage.commit import GroupCommit
 
 logger = logging.getLogger(__name__)
@@ -155,24 +154,10 @@ class DurableAnswers:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_when_durable(message: Message) -> None:
             if message["type"] == "http.response.start":
-                await self._recorded()
+                await begun(self._commits.when_recorded)
             await send(message)
 
         await self._app(scope, receive, send_when_durable)
-
-    async def _recorded(self) -> None:
-        recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def tell(error: StorageError | None) -> None:
-            if recorded.done():
-                return
-            if error is None:
-                recorded.set_result(None)
-            else:
-                recorded.set_exception(error)
-
-        self._commits.when_recorded(tell)
-        await recorded
 
 
 class RefusalLog:

@@ -7,8 +7,10 @@ A part that cannot be read is a BadRequestError or the name's own error, never a
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
@@ -28,11 +30,11 @@ from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import (
     BadRequestError,
     MissingError,
-    Outcome,
     RefusedError,
-    all_done,
+    begun,
     json_answer,
     refusal,
+    results_of,
     status_of,
 )
 from broker_core.server.admin.bodies import decoded
@@ -280,16 +282,15 @@ class AdminRequest(Request):
     async def loadable(self, names: Iterable[TopicName]) -> None:
         """Wait until all these topics can be loaded: a topic is recovered from a crash on another thread, and written
         to its end after it was unloaded. The ServerError says why one of them cannot."""
-        outcomes: list[Outcome] = []
+        changes: list[asyncio.Future[None]] = []
 
         def begin() -> Generator[None, None, None]:
             for name in names:
-                outcomes.append(Outcome())
-                self.broker.loader.when_loadable(name, outcomes[-1].on_done)
+                changes.append(begun(partial(self.broker.loader.when_loadable, name)))
                 yield
 
         await self.in_turns(begin())
-        await all_done(outcomes)
+        await results_of(changes)
 
     # -- query and body
 

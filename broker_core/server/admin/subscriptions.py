@@ -8,7 +8,9 @@ where a reset stands: semantics 1.4.6.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,9 +24,9 @@ from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import (
     BadRequestError,
     ConflictError,
-    Outcome,
     RefusedError,
-    all_done,
+    begun,
+    results_of,
 )
 from broker_core.server.admin.requests import WORDS, AdminRequest, MessageIdBody, Route
 
@@ -139,20 +141,20 @@ async def skip(request: AdminRequest) -> None:
     topic, subscription = request.plain_subscription("skipping messages")
     count = request.number("count")
     if count:
-        await passing_over(subscription, subscription.backlog.nth(count) or topic.messages.last).done
+        await passing_over(subscription, subscription.backlog.nth(count) or topic.messages.last)
 
 
 async def skip_all(request: AdminRequest) -> None:
     """Pass over the whole backlog."""
     found = _subscriptions(request)
-    await all_done([passing_over(subscription, topic.messages.last) async for topic, subscription in found])
+    await results_of([passing_over(subscription, topic.messages.last) async for topic, subscription in found])
 
 
 async def expire(request: AdminRequest) -> None:
     """Pass over the messages at the head of the backlog that are older than so many seconds."""
     seconds = request.number("seconds")
     found = _subscriptions(request)
-    await all_done([_expiring(topic, subscription, seconds) async for topic, subscription in found])
+    await results_of([_expiring(topic, subscription, seconds) async for topic, subscription in found])
 
 
 async def expire_everywhere(request: AdminRequest) -> None:
@@ -163,15 +165,17 @@ async def expire_everywhere(request: AdminRequest) -> None:
         async for topic in request.used_topics()
         for subscription in list(topic.subscriptions.values())
     ]
-    await all_done(expiring)
+    await results_of(expiring)
 
 
-def _expiring(topic: Topic, subscription: Subscription, seconds: int) -> Outcome:
+def _expiring(topic: Topic, subscription: Subscription, seconds: int) -> asyncio.Future[None]:
     """Begin to pass a subscription over the messages that are older than so many seconds."""
-    answer = Outcome()
-    if not topic.expire(subscription, seconds, at_once=True, on_done=answer.on_done):
-        raise ConflictError(f"messages of subscription {subscription.name!r} are being expired already")
-    return answer
+
+    def begin(on_done: Callable[[Any], None]) -> None:
+        if not topic.expire(subscription, seconds, at_once=True, on_done=on_done):
+            raise ConflictError(f"messages of subscription {subscription.name!r} are being expired already")
+
+    return begun(begin)
 
 
 async def expire_to_position(request: AdminRequest) -> None:
@@ -180,17 +184,17 @@ async def expire_to_position(request: AdminRequest) -> None:
     topic, subscription = request.plain_subscription("expiring messages up to a position")
     if asked.position > topic.messages.last:
         raise ConflictError(f"{asked.position} is beyond the last message, {topic.messages.last}")
-    await passing_over(subscription, topic.messages.through(asked.position, excluded=asked.excluded)).done
+    await passing_over(subscription, topic.messages.through(asked.position, excluded=asked.excluded))
 
 
 async def clear_namespace(request: AdminRequest) -> None:
     """Pass over the whole backlog of every subscription, or of the one in the path, of all topics of a namespace."""
     name = request.subscription_of_namespace if "subscription" in request.path_params else None
-    outcomes: list[Outcome] = []
+    changes: list[asyncio.Future[None]] = []
     async for topic in request.used_topics_of_namespace():
         wanted = [each for each in topic.subscriptions.values() if name in (None, each.name)]
-        outcomes += [passing_over(subscription, topic.messages.last) for subscription in wanted]
-    await all_done(outcomes)
+        changes += [passing_over(subscription, topic.messages.last) for subscription in wanted]
+    await results_of(changes)
 
 
 async def unsubscribe_namespace(request: AdminRequest) -> None:
@@ -216,21 +220,16 @@ def _refuse_with_consumers_of(topic: Topic, name: str) -> None:
 async def reset_to_time(request: AdminRequest) -> None:
     """Stand right before the first message published at or after the time in the path, milliseconds."""
     time_ms = request.number("timestamp")
-    answers = []
-    async for _, subscription in _subscriptions(request):
-        answers.append(Outcome())
-        subscription.seek_to_time(time_ms, answers[-1].on_done)
-    await all_done(answers)
+    found = _subscriptions(request)
+    await results_of([begun(partial(each.seek_to_time, time_ms)) async for _, each in found])
 
 
 async def reset_to_position(request: AdminRequest) -> None:
     """Stand right before the message id in the body, or right after it if it is excluded; also earliest or latest."""
     asked = await _message_id_body(request)
     topic, subscription = request.plain_subscription("resetting to a position")
-    answer = Outcome()
     start = topic.messages.first_wanted(asked.position, asked.batch_index, excluded=asked.excluded)
-    subscription.seek(*start, answer.on_done)
-    await answer.done
+    await begun(partial(subscription.seek, *start))
 
 
 async def _message_id_body(request: AdminRequest) -> MessageIdBody:
@@ -241,11 +240,9 @@ async def _message_id_body(request: AdminRequest) -> MessageIdBody:
     return asked if isinstance(asked, MessageIdBody) else MessageIdBody(*_position(asked))
 
 
-def passing_over(subscription: Subscription, position: Position) -> Outcome:
+def passing_over(subscription: Subscription, position: Position) -> asyncio.Future[None]:
     """Begin to pass a subscription over everything up to ``position``."""
-    answer = Outcome()
-    subscription.pass_over(position, answer.on_done)
-    return answer
+    return begun(partial(subscription.pass_over, position))
 
 
 # -- how large a backlog is, counted from what log and cursor know: no entry is read, nothing is estimated

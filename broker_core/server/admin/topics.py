@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from broker_core.base.errors import NotAllowedError, ServerError, TopicNotFoundError
+from broker_core.base.errors import NotAllowedError, TopicNotFoundError
 from broker_core.base.names import PARTITION_MARK, check_properties
-from broker_core.base.positions import Position
 from broker_core.broker.directory.topic_registry import NamespaceFullError, TopicsMode
 from broker_core.broker.stats import (
     TopicStats,
@@ -27,9 +26,8 @@ from broker_core.server.admin.answers import (
     BadRequestError,
     ConflictError,
     LongJsonAnswer,
-    Outcome,
     RefusedError,
-    all_done,
+    begun,
     json_field,
     results_of,
 )
@@ -202,7 +200,7 @@ async def get_partitioned_stats(request: AdminRequest) -> object:
 async def terminate(request: AdminRequest) -> object:
     """End the topic for good; the id of its last message."""
     topic = request.plain_topic("termination")
-    return message_id(topic, await _terminating(topic))
+    return message_id(topic, await begun(topic.terminate))
 
 
 async def terminate_partitions(request: AdminRequest) -> object:
@@ -211,7 +209,7 @@ async def terminate_partitions(request: AdminRequest) -> object:
     # with the topic, unless that was made by its first use: then it answers 500.
     if not request.broker.partitions_of(request.existing_topic()):
         raise RefusedError(405, f"{request.topic_name} is not partitioned; ask for terminate")
-    ending = [(topic, _terminating(topic)) async for topic in request.all_topics()]
+    ending = [(topic, begun(topic.terminate)) async for topic in request.all_topics()]
     ends = await results_of([end for _, end in ending])
 
     def told() -> Generator[None, None, dict[int, dict[str, int]]]:
@@ -224,23 +222,6 @@ async def terminate_partitions(request: AdminRequest) -> object:
     return await request.in_turns(told())
 
 
-def _terminating(topic: Topic) -> asyncio.Future[Position]:
-    """Begin to terminate a topic; the position of its last message, once that is durable."""
-    answer: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-
-    def on_done(outcome: Position | ServerError) -> None:
-        if answer.done():
-            return
-        if isinstance(outcome, ServerError):
-            answer.set_exception(outcome)
-            answer.exception()  # looked at: the request may have failed before it waits
-        else:
-            answer.set_result(outcome)
-
-    topic.terminate(on_done)
-    return answer
-
-
 async def truncate(request: AdminRequest) -> None:
     """Pass over everything for all subscriptions and delete it, whatever the retention; the open ledger stays."""
     outcomes = [
@@ -248,21 +229,19 @@ async def truncate(request: AdminRequest) -> None:
         async for topic in request.used_topics()
         for subscription in list(topic.subscriptions.values())
     ]
-    await all_done(outcomes)
-    await all_done([_trimming(topic, retained=False) async for topic in request.used_topics()])
+    await results_of(outcomes)
+    await results_of([_trimming(topic, retained=False) async for topic in request.used_topics()])
 
 
 async def trim_topic(request: AdminRequest) -> object:
     """Delete what every subscription has acknowledged and the retention lets go, without waiting for the next check."""
-    await all_done([_trimming(topic, retained=True) async for topic in request.used_topics()])
+    await results_of([_trimming(topic, retained=True) async for topic in request.used_topics()])
     return Response(status_code=200)
 
 
-def _trimming(topic: Topic, *, retained: bool) -> Outcome:
+def _trimming(topic: Topic, *, retained: bool) -> asyncio.Future[None]:
     """Begin to delete what may go."""
-    outcome = Outcome()
-    trim(topic, retained=retained, on_done=outcome.on_done)
-    return outcome
+    return begun(lambda on_done: trim(topic, retained=retained, on_done=on_done))
 
 
 async def create_missed_partitions(request: AdminRequest) -> None:

@@ -33,7 +33,7 @@ from broker_core.broker.requests import (
     SubscriptionType,
 )
 from broker_core.broker.stats import consumer_stats
-from broker_core.server.consumer_channel import ConsumerChannel
+from broker_core.server.channels import ConsumerChannel
 from broker_core.server.session import Session
 from broker_core.wire import commands
 from broker_core.wire.heads import AckHead, FlowHead

@@ -10,7 +10,7 @@ from typing import Final
 
 from broker_core import __version__
 from broker_core.base.limits import PROTOCOL_VERSION
-from broker_core.server.link import ClientFeatures
+from broker_core.server.channels import ClientFeatures
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import encode_command

@@ -15,8 +15,7 @@ from broker_core.base.positions import to_signed64
 from broker_core.broker.broker import AnyTopic
 from broker_core.broker.non_persistent import NonPersistentTopic
 from broker_core.broker.requests import AccessMode, InitialPosition, Peer, ProducerRequest
-from broker_core.server.link import Link
-from broker_core.server.producer_channel import ProducerChannel
+from broker_core.server.channels import Link, ProducerChannel
 from broker_core.server.session import Session
 from broker_core.wire import commands
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand

@@ -1,24 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory the input of all connections may take together, before it is whole frames.
+"""Budgets of memory that all connections of a broker share: for input, for output, and for publishes under way.
 
-Every connection has a small buffer of its own (``BUFFER_BYTES_FIRST``); whatever is larger is lent from one budget. A
-frame that needs more is given all of its size at once or waits, in the order of asking, and is not read meanwhile: so a
-frame that has begun to arrive can be completed, and large frames are not starved by small ones. While others wait,
-memory is lent for one frame at a time. A larger buffer that only makes reading quicker is lent while half of the budget
-is free, and taken back from connections that have nothing in it when it is needed.
+*Input* before it is whole frames. Every connection has a small buffer of its own (``BUFFER_BYTES_FIRST``); whatever is
+larger is lent from one budget. A frame that needs more is given all of its size at once or waits, in the order of
+asking, and is not read meanwhile: so a frame that has begun to arrive can be completed, and large frames are not
+starved by small ones. While others wait, memory is lent for one frame at a time. A larger buffer that only makes
+reading quicker is lent while half of the budget is free, and taken back from connections that have nothing in it when
+it is needed. A client that holds memory for which others wait must complete its frame: if it sends less than
+``_BYTES_A_SECOND_MIN`` for ``_PATIENCE_S``, its connection is ended, until those that wait are served. While none
+waits, a client may take its time.
 
-A client that holds memory for which others wait must complete its frame: if it sends less than ``_BYTES_A_SECOND_MIN``
-for ``_PATIENCE_S``, its connection is ended, until those that wait are served. While none waits, a client may take its
-time.
+*Output* that clients do not take. A connection whose client does not read is stalled at a mark and gets no more
+messages. The more of the budget is with such connections, the lower is the mark for the next: an eighth of what is
+left, for up to twice the mark may lie there, in answers to requests. So a few slow clients have large buffers, and ten
+thousand cannot fill the memory.
+
+*Publishes* that wait for the disk: backpressure instead of running out of memory. The producers count what they have in
+flight; here it is added up after each read that published something and after each group commit, never per entry. A
+connection with too much in flight, or any that publishes while the broker as a whole has too much, is not read any
+more; TCP then slows its client down. It is read again once half of that is answered.
 """
 
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.wire.frames import BUFFER_BYTES_FIRST, FrameReader
+
+# -- input
 
 _PATIENCE_S: Final = 5.0
 _BYTES_A_SECOND_MIN: Final = 64 * 1024
@@ -216,3 +228,112 @@ class InputBudget:
                 return True
             account.since_s, account.seen_bytes = now_s, bytes_now
         return False
+
+
+# -- output
+
+MARK_BYTES_MIN: Final = 64 * 1024
+"""Every connection may have this much unsent, or none would get on."""
+
+_PARTS: Final = 8
+
+
+class OutputBudget:
+    """The memory for output that stalled connections of one broker hold."""
+
+    __slots__ = ("bytes_max", "stalled_bytes")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.stalled_bytes = 0
+
+    def mark(self, high_bytes: int) -> int:
+        """At how many unsent bytes the next connection is stalled; ``high_bytes`` while there is plenty."""
+        return max(MARK_BYTES_MIN, min(high_bytes, (self.bytes_max - self.stalled_bytes) // _PARTS))
+
+    def stalled(self, mark: int) -> int:
+        """A connection has stalled at ``mark``. Returns what ``released`` is to be called with when it goes on."""
+        taken = 2 * mark
+        self.stalled_bytes += taken
+        return taken
+
+    def released(self, taken: int) -> None:
+        """The connection goes on, or has ended: give back what ``stalled`` returned."""
+        self.stalled_bytes -= taken
+
+
+# -- publishes
+
+_CONNECTION_SHARE: Final = 4
+"""One connection may use a quarter of the broker's budget, so that one fast producer cannot stop all others."""
+
+
+class PublishAccount:
+    """One connection's part of the budget."""
+
+    __slots__ = ("_in_flight", "_pause", "_resume", "in_flight_bytes", "paused")
+
+    def __init__(self, in_flight: Callable[[], int], pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """``in_flight`` counts the connection's unanswered bytes; the others stop and restart reading from it."""
+        self._in_flight = in_flight
+        self._pause = pause
+        self._resume = resume
+        self.in_flight_bytes = 0
+        self.paused = False
+
+    def recount(self) -> int:
+        """Ask again how much is in flight; returns the change since the last time."""
+        before = self.in_flight_bytes
+        self.in_flight_bytes = self._in_flight()
+        return self.in_flight_bytes - before
+
+    def pause(self) -> None:
+        if not self.paused:
+            self.paused = True
+            self._pause()
+
+    def resume(self) -> None:
+        if self.paused:
+            self.paused = False
+            self._resume()
+
+
+class PublishBudget:
+    """What all connections may have in flight together."""
+
+    __slots__ = ("_active", "bytes_max", "in_flight_bytes", "share_bytes_max")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.share_bytes_max = bytes_max // _CONNECTION_SHARE
+        self.in_flight_bytes = 0
+        self._active: set[PublishAccount] = set()
+
+    def published(self, account: PublishAccount) -> None:
+        """A read from this connection has published something."""
+        self._active.add(account)
+        self.in_flight_bytes += account.recount()
+        if account.in_flight_bytes > self.share_bytes_max or self.in_flight_bytes > self.bytes_max:
+            account.pause()
+
+    def committed(self) -> None:
+        """A group commit has answered some of it."""
+        idle = []
+        for account in self._active:
+            self.in_flight_bytes += account.recount()
+            if not account.in_flight_bytes and not account.paused:
+                idle.append(account)
+        self._active.difference_update(idle)
+        if self.in_flight_bytes <= self.bytes_max // 2:
+            for account in self._active:
+                if account.paused and account.in_flight_bytes <= self.share_bytes_max // 2:
+                    account.resume()
+
+    def forget(self, account: PublishAccount) -> None:
+        """The connection is gone. What it had in flight is not waited for any more."""
+        self._active.discard(account)
+        self.in_flight_bytes -= account.in_flight_bytes
+        account.in_flight_bytes = 0
+        if not self._active:
+            return
+        self.committed()
