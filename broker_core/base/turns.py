@@ -28,7 +28,7 @@ SLICE_S: Final = 0.001
 """How long one worker works at a time where others wait."""
 
 LATE_MAX: Final = 4
-"""So many workers that come when a turn is over may do a little in it all the same (``has_room``)."""
+"""Workers that come when a turn is over, and may do a little in it all the same (``has_room``)."""
 
 
 class Kind(Enum):
@@ -50,7 +50,7 @@ class Worker(Protocol):
         ...
 
     def set_queued(self, queued: bool) -> None:
-        """It waits for its turn, or does not any more."""
+        """The worker waits for its turn, or does not any more."""
         ...
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a published entry must be before it is stored: intact, readable, and honest about how many messages it holds.
+"""Admission of published entries: each must be intact, readable, and honest about how many messages it holds.
 
 Later readers size things by the count (indexes, permits, batch walks) and stop at metadata that they cannot parse, so
 neither a lie nor rubbish must reach the log. This runs for every entry: what an honest small entry looks like is

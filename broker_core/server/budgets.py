@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
@@ -72,18 +73,16 @@ class Holder(Protocol):
     def hang_up(self, reason: str) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
 class InputAccount:
-    """What one connection has been lent."""
+    """Memory that one connection has been lent."""
 
-    __slots__ = ("begins_anew", "held_bytes", "holder", "seen_bytes", "since_s")
-
-    def __init__(self, holder: Holder) -> None:
-        self.holder = holder
-        self.held_bytes = 0
-        self.begins_anew = True
-        self.since_s: float | None = None
-        """While others wait: when it was last seen to bring enough of its frame, which had ``seen_bytes`` then."""
-        self.seen_bytes = 0
+    holder: Holder
+    held_bytes: int = 0
+    begins_anew: bool = True
+    since_s: float | None = None
+    """While others wait: when it was last seen to bring enough of its frame, which had ``seen_bytes`` then."""
+    seen_bytes: int = 0
 
     @property
     def is_idle(self) -> bool:
@@ -268,38 +267,36 @@ _CONNECTION_SHARE: Final = 4
 """One connection may use a quarter of the broker's budget, so that one fast producer cannot stop all others."""
 
 
+@dataclass(slots=True, eq=False)
 class PublishAccount:
     """One connection's part of the budget."""
 
-    __slots__ = ("_in_flight", "_pause", "_resume", "in_flight_bytes", "paused")
-
-    def __init__(self, in_flight: Callable[[], int], pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """``in_flight`` counts the connection's unanswered bytes; the others stop and restart reading from it."""
-        self._in_flight = in_flight
-        self._pause = pause
-        self._resume = resume
-        self.in_flight_bytes = 0
-        self.paused = False
+    in_flight: Callable[[], int]
+    """Counts the connection's unanswered bytes."""
+    pause_reading: Callable[[], None]
+    resume_reading: Callable[[], None]
+    in_flight_bytes: int = 0
+    paused: bool = False
 
     def recount(self) -> int:
         """Ask again how much is in flight; returns the change since the last time."""
         before = self.in_flight_bytes
-        self.in_flight_bytes = self._in_flight()
+        self.in_flight_bytes = self.in_flight()
         return self.in_flight_bytes - before
 
     def pause(self) -> None:
         if not self.paused:
             self.paused = True
-            self._pause()
+            self.pause_reading()
 
     def resume(self) -> None:
         if self.paused:
             self.paused = False
-            self._resume()
+            self.resume_reading()
 
 
 class PublishBudget:
-    """What all connections may have in flight together."""
+    """Bytes that all connections may have in flight together."""
 
     __slots__ = ("_active", "bytes_max", "in_flight_bytes", "share_bytes_max")
 

@@ -45,12 +45,12 @@ _REASONS: Final[dict[int, Callable[[BaseCommand], str]]] = {
     BaseCommand.PARTITIONED_METADATA_RESPONSE: lambda answer: answer.partitionMetadataResponse.message,
     BaseCommand.ERROR: lambda answer: answer.error.message if answer.error.request_id != NO_REQUEST else "",
 }
-"""Where an answer says why a request is refused; "" if it is not. What ends the connection is logged as that."""
+"""Reason of an answer that refuses a request; "" if it does not. The end of a connection is logged as that."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientFeatures:
-    """What the client announced in CONNECT."""
+    """Features that the client announced in CONNECT."""
 
     version: str = ""
     protocol_version: int = 0

@@ -28,7 +28,7 @@ from broker_core.wire.frames import BUFFER_BYTES_FIRST, Frame, FrameReader
 logger = logging.getLogger(__name__)
 
 _LINGER_S: Final = 5.0
-"""What is queued for a connection that we end may take this long to leave."""
+"""Bytes that are queued for a connection that we end may take this long to leave."""
 
 _STALLED_TICKS_MAX: Final = 2
 """Keep-alive intervals of silence, or without a byte taken by a client that has too many unsent."""

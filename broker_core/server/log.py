@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import threading
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -66,7 +67,7 @@ class Repeats(logging.Filter):
                 self._tell(key)
                 window = None
             if window is None:
-                window = self._seen[key] = _Window(record, self._clock.monotonic())
+                window = self._seen[key] = _Window(record.levelno, self._clock.monotonic())
             window.lines += 1
             return window.lines <= LINES_A_WINDOW
 
@@ -93,19 +94,17 @@ class Repeats(logging.Filter):
             )
 
 
+@dataclass(slots=True)
 class _Window:
     """How often an event was logged since ``begun_s``."""
 
-    __slots__ = ("begun_s", "level", "lines")
-
-    def __init__(self, record: logging.LogRecord, begun_s: float) -> None:
-        self.level = record.levelno
-        self.begun_s = begun_s
-        self.lines = 0
+    level: int
+    begun_s: float
+    lines: int = 0
 
 
 def event_of(message: str) -> str:
-    """What happened, without the values: ``message`` up to its first ``name=%s``."""
+    """Event of a line, without the values: ``message`` up to its first ``name=%s``."""
     found = _EVENT_FIELD.search(message)
     return message[: found.start()] if found else message
 

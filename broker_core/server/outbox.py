@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits to be written to one connection, written once per turn of the event loop.
+"""Bytes that wait to be written to one connection, written once per turn of the event loop.
 
 Everything a connection says goes through its one ``Outbox``, so the order of ``put`` is the order on the wire: an
 answer put after a receipt cannot overtake it. The outbox knows nothing of frames.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.server.budgets import OutputBudget
@@ -29,47 +30,25 @@ _FLOODED_FACTOR: Final = 2
 """Dispatch stops at the high mark, so what lies above this many times of it are answers that nobody reads."""
 
 
+@dataclass(slots=True, eq=False)
 class Outbox:
     """The outgoing side of one connection."""
 
-    __slots__ = (
-        "_budget",
-        "_buffers",
-        "_call_soon",
-        "_ending",
-        "_full",
-        "_high_bytes",
-        "_holds",
-        "_mark_bytes",
-        "_on_writable",
-        "_piled_bytes",
-        "_scheduled",
-        "_taken_bytes",
-        "_transport",
-        "writable",
-    )
-
-    def __init__(
-        self,
-        call_soon: Callable[[Callable[[], None]], object],
-        on_writable: Callable[[], None],
-        budget: OutputBudget,
-    ) -> None:
-        """``on_writable`` is called each time ``writable`` becomes True again."""
-        self._call_soon = call_soon
-        self._budget = budget
-        self._taken_bytes = 0
-        self._mark_bytes = 0
-        self._on_writable = on_writable
-        self._transport: asyncio.Transport | None = None
-        self._buffers: list[bytes] = []
-        self._piled_bytes = 0
-        self._scheduled = False
-        self._high_bytes = 0
-        self._holds = 0
-        self._full = False
-        self._ending = False
-        self.writable = False
+    _call_soon: Callable[[Callable[[], None]], object]
+    _on_writable: Callable[[], None]
+    """Called each time ``writable`` becomes True again."""
+    _budget: OutputBudget
+    _transport: asyncio.Transport | None = None
+    _buffers: list[bytes] = field(default_factory=list)
+    _piled_bytes: int = 0
+    _taken_bytes: int = 0
+    _mark_bytes: int = 0
+    _high_bytes: int = 0
+    _holds: int = 0
+    _scheduled: bool = False
+    _full: bool = False
+    _ending: bool = False
+    writable: bool = False
 
     def attach(self, transport: asyncio.Transport, high_bytes: int) -> None:
         """Write to ``transport``; above ``high_bytes`` unsent bytes the outbox is not writable, or earlier where many
@@ -132,7 +111,7 @@ class Outbox:
         self._holds += 1
 
     def release(self) -> None:
-        """What was held back may go."""
+        """Bytes that were held back may go."""
         self._holds -= 1
         if self._holds:
             return

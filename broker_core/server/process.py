@@ -65,7 +65,7 @@ _GROWTH_BYTES: Final = 24 * 1024 * 1024
 
 _IN_VAIN_BYTES: Final = 8 * 1024 * 1024
 _PAUSE_MAX: Final = 8
-"""Where less than that came of it memory is in use: asked for again after twice as many looks, up to this many."""
+"""If less than that came of it memory is in use: asked for again after twice as many looks, up to this many."""
 
 _STATM: Final = "/proc/self/statm"
 
@@ -208,7 +208,7 @@ async def _until_time_to_stop(
 
 
 def _file_number(path: Path) -> int:
-    """What tells a file from another one of the same name; 0 if there is none."""
+    """Number that tells a file from another one of the same name; 0 if there is none."""
     try:
         return path.stat().st_ino
     except OSError:
@@ -238,7 +238,7 @@ def _tune_garbage_collector() -> None:
 
 
 def _tell_what_others_may_read(data_dir: Path) -> None:
-    """What the broker makes is for its user alone; what it finds was perhaps made for others on purpose."""
+    """Files that the broker makes are for its user alone; those it finds were perhaps made for others on purpose."""
     if found := open_to_others(str(data_dir)):
         advice = f"chmod -R go= {data_dir}"
         logger.warning("others than the owner may use the data paths=%s advice=%s", ", ".join(found), advice)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one client has open at the broker: its producers, consumers and watches, and the link to answer it by.
+"""The open things of one client at the broker: its producers, consumers and watches, and the link to answer it by.
 
 A session is the shared state of the handlers; it decides nothing.
 """
@@ -25,7 +25,7 @@ from broker_core.storage.commit import GroupCommit
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _ENTRY_OVERHEAD_BYTES: Final = 2048
-"""What an entry in flight counts beside its body. The objects around it take a third of that; the rest stands for the
+"""Bytes that an entry in flight counts beside its body. The objects around it take a third; the rest stands for the
 time that its answer takes: answering some thousands in one go takes a few milliseconds in which no other client is
 served."""
 
@@ -40,7 +40,7 @@ class SessionState(Enum):
 
 @dataclass(slots=True)
 class Node:
-    """What all sessions of one broker process share. The URLs are known once the ports are bound."""
+    """Parts that all sessions of one broker process share. The URLs are known once the ports are bound."""
 
     broker: Broker
     settings: Settings
@@ -74,7 +74,7 @@ class Session:
     consumers: dict[int, ConsumerChannel] = field(default_factory=dict)
     watches: dict[int, TopicWatch] = field(default_factory=dict)
     steps: Iterator[None] | None = None
-    """What is left to do of the command that came last; nothing else is acted on before."""
+    """Steps that are left of the command that came last; nothing else is acted on before."""
 
     def send(self, command: BaseCommand) -> None:
         """Answer the client."""
@@ -89,7 +89,7 @@ class Session:
         return self.consumers.pop(consumer_id, None) is not None
 
     def in_flight_bytes(self) -> int:
-        """What the published entries cost, in bytes, that no producer of this session has answered yet."""
+        """Bytes of the published entries that no producer of this session has answered yet."""
         return self.in_flight.size_bytes + _ENTRY_OVERHEAD_BYTES * self.in_flight.entries
 
     def writable_again(self) -> None:

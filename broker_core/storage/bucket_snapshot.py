@@ -27,7 +27,7 @@ from broker_core.storage.records import FILE_HEADER_BYTES, FileHeader, crc32c
 
 KIND_BUCKET: Final = 3
 INDEX_BYTES: Final = 12
-"""What one delayed message takes in a segment."""
+"""Bytes of one delayed message in a segment."""
 
 _MAGIC: Final = b"\x89PSHBKT\n"
 _DIRECTORY: Final = Struct("<qqQQQII")
@@ -71,7 +71,7 @@ class Segment(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """What a bucket has of one ledger: entries that are ``indexed`` in it, of those that were ``seen``."""
+    """Entries of one ledger in a bucket: those that are ``indexed`` in it, of those that were ``seen``."""
 
     indexed: BitMap
     seen: BitMap
@@ -94,7 +94,7 @@ class Contents(NamedTuple):
 
 
 def cut(times_ms: Sequence[int], step_ms: int, indexes_max: int) -> list[tuple[int, int]]:
-    """Where the segments of sorted times begin and end: each spans less than ``step_ms`` (semantics 6.4.2.1).
+    """Begin and end of each segment of sorted times: each spans less than ``step_ms`` (semantics 6.4.2.1).
 
     ``indexes_max`` -1: no limit.
     """
@@ -171,20 +171,6 @@ class BucketSnapshot:
         ledgers: Ids of the ledgers of its coverage.
         replaces: Numbers of the buckets that it was merged from.
     """
-
-    __slots__ = (
-        "_coverage_at",
-        "_directory_at",
-        "_read",
-        "_trailer",
-        "last",
-        "ledgers",
-        "number",
-        "passed",
-        "replaces",
-        "segments",
-        "total",
-    )
 
     def __init__(self, topic_id: int, number: int, size: int, read: Callable[[int, int], bytes]) -> None:
         """``read(offset, size)`` gives bytes of the file, which has ``size`` bytes in all. DamagedBucketError."""

@@ -111,7 +111,7 @@ class BucketStore:
         return BucketSnapshot(topic_id, number, size, self.reader(topic_id, number))
 
     def reader(self, topic_id: int, number: int) -> Callable[[int, int], bytes]:
-        """What reads bytes of a bucket's file; it raises DamagedBucketError."""
+        """Reader of bytes of a bucket's file; it raises DamagedBucketError."""
         path = self._path(topic_id, number)
 
         def read(offset: int, size: int) -> bytes:

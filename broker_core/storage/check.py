@@ -55,7 +55,7 @@ from broker_core.storage.store import STORE_CREATED, refuse_other_format
 
 @dataclass(slots=True)
 class FileReport:
-    """What was found in one file.
+    """Findings of one file.
 
     Attributes:
         path: The file.
@@ -76,7 +76,7 @@ class FileReport:
 
 @dataclass(slots=True)
 class Report:
-    """What was found in a data directory. ``can_start``: a broker would start on it, perhaps without some of it."""
+    """Findings of a data directory. ``can_start``: a broker would start on it, perhaps without some of it."""
 
     directory: str
     files: list[FileReport] = field(default_factory=list)

@@ -218,7 +218,7 @@ def _join_small(buffers: list[bytes], size: int) -> list[bytes]:
 
 
 Step = Callable[[], None]
-"""What the worker does. Raises OSError or StorageError."""
+"""Work for the worker thread. Raises OSError or StorageError."""
 
 _Task = tuple[Step, Callable[[], None]]
 _Drop = tuple[File, CachedRange]
@@ -384,7 +384,7 @@ class GroupCommit:
         return job
 
     def _drops_due(self) -> list[_Drop]:
-        """What may leave the system's memory. A file that cannot be opened any more, as somebody took it away, is left
+        """Ranges that may leave the system's memory. A file that cannot be opened, as somebody took it away, is left
         out: whoever reads it is told, and a hint must not stop the broker."""
         drops: list[_Drop] = []
         for due in self._page_cache.take_due():

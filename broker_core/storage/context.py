@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the logs of one store share. Built by ``Store``."""
+"""Parts that the logs of one store share. Built by ``Store``."""
 
 from __future__ import annotations
 

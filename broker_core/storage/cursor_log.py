@@ -110,7 +110,7 @@ class CursorLog:
 
 @dataclass(slots=True)
 class Replay:
-    """What a file says.
+    """States that the replay of a file gave.
 
     Attributes:
         states: State of every cursor that the catalogue knows.

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is remembered of a subscription's cursor, its changes, and their bytes. Pure.
+"""State of a subscription's cursor, its changes, and their bytes. Pure.
 
 The rules of acknowledging (semantics 3.4, 3.5) belong to the broker's cursor; storage only repeats the changes that it
 was given, in order.
 
 Bytes: a change that stands alone has a record of a few bytes; whatever else was acknowledged since the last record goes
-into one record of bitmaps, so that acks in random order cost a bit or two each instead of a record for each run. Kinds
-1 to 6 are those of the first version of the data directory; a broker of that version refuses a directory in which
-others may occur, because its catalogue has a newer version. This one reads them all, so nothing has to be moved.
+into one record of bitmaps, so that acks in random order cost a bit or two each instead of a record for each run.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ KIND_DELETED: Final = 2
 KIND_PARTIAL: Final = 3
 KIND_RESET: Final = 4
 KIND_SNAPSHOT: Final = 5
-KIND_DROP: Final = 6
 KIND_MARK_DELETE_WITH: Final = 7
 KIND_ALSO_ACKED: Final = 8
 
@@ -105,7 +102,7 @@ class Partial(NamedTuple):
 
 
 class AlsoAcked(NamedTuple):
-    """All that ``more`` acknowledges is acknowledged too; of partly acknowledged entries its words are the newer ones.
+    """Entries of ``more`` are acknowledged too; of partly acknowledged entries its words are the newer ones.
 
     Properties are left alone.
     """
@@ -250,7 +247,7 @@ def _encode_properties(properties: Mapping[str, int]) -> bytes:
 
 
 def _decode_properties(data: bytes, at: int) -> dict[str, int]:
-    """What is left of ``data`` behind ``at``; nothing at all means no properties."""
+    """Properties in ``data`` behind ``at``; no bytes mean no properties."""
     try:
         return msgpack.decode(memoryview(data)[at:], type=dict[str, int]) if at < len(data) else {}
     except msgspec.DecodeError as e:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every durable subscription has acknowledged: a log of changes shared by all cursors, compacted by snapshots.
+"""Acknowledgements of durable subscriptions: a log of changes shared by all cursors, compacted by snapshots.
 
 The log goes through the same group commit as the entries, so acknowledgements and entries share their syncs. When it
 has grown, a new file is begun with a snapshot of every cursor; it becomes current by a change of the catalogue, after
@@ -109,7 +109,7 @@ class CursorStore:
             self._current = self._begin_log(replaces=self._number)
 
     def _use(self, replayed: Replay) -> None:
-        """What the log says holds; it is continued if it can be."""
+        """Take over the states of a log; it is continued if it can be."""
         self._states = replayed.states
         self._epochs = replayed.epochs
         self.newest_cursor = replayed.newest_cursor
@@ -121,7 +121,7 @@ class CursorStore:
     # -- what the broker does
 
     def recover(self, cursor_id: int) -> CursorState | None:
-        """What a subscription had acknowledged; None if the catalogue has no such subscription.
+        """State of a subscription's cursor; None if the catalogue has no such subscription.
 
         A subscription that never recorded anything has its initial position. Call ``attach`` next.
 
@@ -232,7 +232,7 @@ class CursorStore:
         return Reading(self._context.disk, self._path(number), header, initial, copy)
 
     def _replay(self, number: int) -> Replay | None:
-        """What the current log says; None if the disk refuses to read it."""
+        """States of the current log; None if the disk refuses to read it."""
         reading = self._reading(number)
         if number < 0:
             return nothing_replayed(self._context.catalogue.subscriptions.initial_positions())
@@ -253,7 +253,7 @@ class CursorStore:
         return None
 
     def _checked(self, reading: Reading, result: Replay) -> Replay:
-        """What the log says, of which damage is told, and what is continued is written again."""
+        """Report the damage that the replay found, and write the last mark again if the log goes on."""
         path = reading.path
         if result.clean:  # the next sync is to carry the last mark along, even if one for it alone has failed
             try:

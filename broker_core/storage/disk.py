@@ -352,7 +352,7 @@ def write_fully(file: File, offset: int, buffers: list[bytes]) -> None:
 
 
 def _after(buffers: list[bytes], written: int) -> list[bytes]:
-    """What is left of ``buffers`` when the first ``written`` bytes are gone."""
+    """Rest of ``buffers`` when the first ``written`` bytes are gone."""
     for i, buffer in enumerate(buffers):
         if written < len(buffer):
             return [buffer[written:], *buffers[i + 1 :]] if written else buffers[i:]

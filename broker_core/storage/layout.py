@@ -32,7 +32,7 @@ _BUCKET = re.compile(r"(\d{1,18})-(\d{1,18})\.bucket")
 
 
 def format_text() -> bytes:
-    """What the FORMAT file holds."""
+    """Content of the FORMAT file."""
     return b"pulsarish data directory, format %d\n" % FORMAT_VERSION
 
 
@@ -103,7 +103,7 @@ def quarantine_dir(directory: str) -> str:
 
 
 def quarantine_path(directory: str, source: str, offset: int) -> str:
-    """Where the copy of damaged bytes at ``offset`` of ``source`` lies: ``ledgers-7-4096.bin``."""
+    """Path of the copy of damaged bytes at ``offset`` of ``source``: ``ledgers-7-4096.bin``."""
     folder, name = source.rsplit("/", 2)[-2:]
     return f"{directory}/quarantine/{folder}-{name.removesuffix('.log')}-{offset}.bin"
 
@@ -115,6 +115,6 @@ def parse_quarantined_ledger(name: str) -> int | None:
 
 
 def set_aside_path(path: str, number: int) -> str:
-    """Where the copy of a whole file lies that was found damaged at ``number``: ``catalogue-12.bin``."""
+    """Path of the copy of a whole file that was found damaged at ``number``: ``catalogue-12.bin``."""
     folder, name = path.rsplit("/", 1)
     return f"{folder}/quarantine/{name}-{number}.bin"

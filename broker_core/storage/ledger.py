@@ -72,7 +72,7 @@ _entry_of_fields = partial(tuple.__new__, StoredEntry)
 
 
 class LedgerInfo(NamedTuple):
-    """What is known of a ledger without reading it. Times are broker time in ms, 0 when it is empty."""
+    """Numbers of a ledger that are known without reading it. Times are broker time in ms, 0 when it is empty."""
 
     id: int
     closed: bool
@@ -327,7 +327,7 @@ class Ledger:
         self._context.quarantine.note(self.path, self.row, damage, "record")
 
     def _not_given(self, entry: int, error: OSError) -> UnreadableEntryError:
-        """What the disk said; a file that is not there is lost, anything else may be better another time."""
+        """Error for a read that the disk refused; a file that is not there is lost, others may be read another time."""
         if self.row.state == LEDGER_CLOSED:
             self.missing = self._context.lost_without_file(self.row, error) is not None
         return self._unreadable(entry, f"cannot be read ({error.strerror or error})", refused=not no_file(error))
@@ -347,11 +347,11 @@ class Ledger:
 
 
 class Removal(Enum):
-    """What became of a file that was to be removed."""
+    """Outcome of the removal of a file."""
 
     REMOVED = "removed"
     NOT_OURS = "not ours"
-    """What has its name is another ledger's or no file at all, and was left."""
+    """Something else has its name: another ledger's file or no file at all. It was left."""
     UNREADABLE = "unreadable"
     """The disk does not say whose it is, perhaps for a while."""
 

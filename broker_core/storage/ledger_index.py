@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each entry of a ledger is and which messages it holds; footer and index records keep this beside the entries.
+"""Place and messages of each entry of a ledger; footer and index records keep this beside the entries.
 
 An index is two compact arrays (16 bytes an entry). It is always derived: from appends, from the footer, or by scanning
 the file. An entry whose bytes are known to be damaged keeps its number; its offset carries the DAMAGED bit.
@@ -134,7 +134,7 @@ def decode_part(head: Head, body: bytes) -> tuple[array[int], array[int]] | None
 
 
 class Parts(NamedTuple):
-    """What a whole chain of INDEX records holds. ``end`` is the file offset behind the last record."""
+    """Content of a whole chain of INDEX records. ``end`` is the file offset behind the last record."""
 
     offsets: array[int]
     indexes: array[int]

@@ -95,7 +95,7 @@ class MarkCopies:
             self.release(key)
 
     def slot(self, key: int, offset: int, mark: bytes) -> tuple[int, bytes]:
-        """Where and what ``write`` is to write for the mark at ``offset`` of a file."""
+        """Offset and bytes that ``write`` is to write for the mark at ``offset`` of a file."""
         slot = self._slots.get(key)
         if slot is None:
             slot = self._slots[key] = self._free.pop() if self._free else self._count

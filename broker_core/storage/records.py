@@ -88,7 +88,7 @@ unpack_head = _HEAD.unpack_from
 
 
 class FileHeader(NamedTuple):
-    """What a log file belongs to. ``owner`` is the topic id of a ledger, 0 for cursors."""
+    """Identity of a log file. ``owner`` is the topic id of a ledger, 0 for cursors."""
 
     kind: int
     id: int
@@ -98,7 +98,7 @@ class FileHeader(NamedTuple):
 
     @property
     def seed(self) -> int:
-        """What the head crcs of the file's records start from."""
+        """Start value of the head crcs of the file's records."""
         return file_seed(self.kind, self.id, self.owner, self.created_ms)
 
     def encode(self) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a ledger file holds, when its footer does not say: the rules of recovery, in one place.
+"""Entries of a ledger file whose footer does not tell them: the rules of recovery, in one place.
 
 Truth is what the scan finds, judged by the commit marks:
 - Bytes before the highest *covered offset* of any valid mark, and of the copy of the newest one (``mark_copies``), were
@@ -112,7 +112,7 @@ def scan_open_ledger(file: File, row: LedgerRow, copy: Head | None) -> ScannedLe
 
 
 def least_synced(row: LedgerRow) -> Head:
-    """What is known of an open ledger without any mark of it: the catalogue heard of it after its first group."""
+    """State of an open ledger of which there is no mark: the catalogue heard of it after its first group."""
     covered = FILE_HEADER_BYTES + HEAD_BYTES + ENTRY_BODY_BYTES_MIN
     return Head(TAG_MARK, 0, 0, NO_BODY_CHECK, 1, row.first_index + 1, covered)
 

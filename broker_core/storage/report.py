@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recovery found and did: values for the log, the health check, statistics and the doctor.
+"""Findings of recovery: values for the log, the health check, statistics and the doctor.
 
 Whatever is found is written to the log at once, so that nothing is lost in silence.
 """
@@ -123,7 +123,7 @@ class RecoveryReport:
             self.note(damage)
 
     def forget(self, path: str) -> None:
-        """What was noted of a whole file does not hold any more."""
+        """Damage that was noted of a whole file does not hold any more."""
         left = [each for each in self.damages if (each.path, each.offset, each.size) != (path, 0, 0)]
         self.places -= len(self.damages) - len(left)
         self.damages = left
@@ -134,7 +134,7 @@ class RecoveryReport:
         return [*self.damages, *self.others.values()]
 
     def topic_deleted(self, topic: str) -> None:
-        """What was found of ``topic`` is not of one that is made under the same name."""
+        """Damage of ``topic`` is not of one that is made under the same name."""
         deleted = f"{topic}, which was deleted"
         self.damages = [each._replace(topic=deleted) if each.topic == topic else each for each in self.damages]
         for path, each in self.others.items():

@@ -194,7 +194,7 @@ class Store:
             log.when_drained(then)
 
     def begin_recovery(self, topic_id: int) -> TopicRecovery | None:
-        """What a crash has left to do before the topic's log can be opened; None if there is nothing.
+        """Recovery that a crash has left to do before the topic's log can be opened; None if there is nothing.
 
         The same object until it is finished. Somebody calls its ``run`` once, on whatever thread, then hands it to
         ``finish_recovery`` here.
@@ -239,7 +239,7 @@ class Store:
         self._context.quarantine.note_found(path, what, topic_id)
 
     def damages_of(self, topic: str) -> list[str]:
-        """What is known to be damaged of a topic, and what may be of any, one line each."""
+        """Damage of a topic, and damage that may be of any topic, one line each."""
         return [str(damage) for damage in self.recovery.all if damage.topic in (topic, "")]
 
     # -- opening and closing
@@ -324,7 +324,7 @@ def _prepare_directory(disk: Disk, directory: str) -> Lock:
 
 
 def _format_version(disk: Disk, directory: str) -> int | None:
-    """What the FORMAT file says; None if there is none, or none of ours."""
+    """Version in the FORMAT file; None if there is none, or none of ours."""
     path = layout.format_path(directory)
     if not disk.exists(path):
         return None

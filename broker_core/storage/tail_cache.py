@@ -40,7 +40,7 @@ class TailCache:
 
     @property
     def size_bytes(self) -> int:
-        """What is charged against the limit now."""
+        """Bytes that are charged against the limit now."""
         return self._size
 
     def add(self, ledger: int, first: int, bodies: list[bytes], times: list[int], size: int) -> None:

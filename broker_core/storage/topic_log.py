@@ -308,7 +308,7 @@ class TopicLog(LedgerList):
             then()
 
     def _undrained(self) -> list[LedgerWriter]:
-        """Those of which something waits to be written; the open one may come and go."""
+        """Writers with something that waits to be written; the open one may come and go."""
         return [writer for writer in self._writers if not writer.queue.drained]
 
 

@@ -49,10 +49,10 @@ class RefusedError(Exception):
 
 
 ConflictError = partial(RefusedError, 409)
-"""What was to be created exists already, or is under way."""
+"""Refusal to create a thing that exists already, or to begin one that is under way."""
 
 MissingError = partial(RefusedError, 404)
-"""There is nothing of the name that was asked for."""
+"""Refusal because nothing has the name that was asked for."""
 
 BadRequestError = partial(RefusedError, 400)
 """The body or a parameter cannot be read."""

@@ -64,7 +64,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """What the path of ``request`` takes; each method has a route of its own."""
+    """The HTTP methods that the path of ``request`` allows."""
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     found = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
     return sorted(set().union(*found))

@@ -125,7 +125,7 @@ async def _changed(request: AdminRequest, value: str | None) -> object:
 
 
 async def internal_configuration(request: AdminRequest) -> object:
-    """Where an Apache Pulsar keeps its metadata: empty, as nothing lies outside this broker."""
+    """Metadata stores of an Apache Pulsar: empty, as nothing lies outside this broker."""
     return dict.fromkeys(_STORES, "")
 
 

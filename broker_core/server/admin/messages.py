@@ -113,7 +113,7 @@ def _plain(metadata: MessageMetadata, payload: memoryview) -> bytes:
 
 
 def _headers(entry: StoredEntry, metadata: MessageMetadata, payload_bytes: int) -> list[tuple[str, str]]:
-    """What the entry says of itself, under Pulsar's names; what it does not say has no header."""
+    """Headers of an entry, under Pulsar's names; fields that it does not have have no header."""
     properties = {text_of(pair.key): text_of(pair.value) for pair in metadata.properties}
     headers = {
         "X-Pulsar-Message-ID": str(entry.position),

@@ -42,7 +42,7 @@ _DIGITS_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """Where policies are read and written: the namespace or the topic in the path of one request."""
+    """Level at which policies are read and written: the namespace or the topic in the path of one request."""
 
     request: AdminRequest
 

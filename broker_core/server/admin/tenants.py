@@ -36,7 +36,7 @@ async def list_clusters(request: AdminRequest) -> object:
 
 
 async def get_cluster(request: AdminRequest) -> object:
-    """Where the one cluster is reached."""
+    """Addresses of the one cluster."""
     node = request.node
     request.existing_cluster()
     return {"serviceUrl": node.http_url, "brokerServiceUrl": node.service_url}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the broker does for each command, by topic. ``server.conversation`` has the table of all of them."""
+"""Handlers of the commands, by topic. ``server.conversation`` has the table of all of them."""

@@ -293,7 +293,7 @@ def handle_get_last_message_id(session: Session, command: BaseCommand) -> None:
 
 
 def handle_consumer_stats(session: Session, command: BaseCommand) -> None:
-    """What the broker counts for one consumer."""
+    """Statistics of one consumer."""
     question = command.consumerStats
     consumer = _channel(session, question.consumer_id).consumer
     stats = consumer_stats(consumer)

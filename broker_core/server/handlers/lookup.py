@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where topics are: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE, GET_SCHEMA and
+"""Lookup of topics: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE, GET_SCHEMA and
 GET_OR_CREATE_SCHEMA.
 
 One broker owns every topic, so LOOKUP always answers with its own URL. A client compares that text with the URL it

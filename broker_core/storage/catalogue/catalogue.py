@@ -98,7 +98,7 @@ class Catalogue(Database):
     # -- what was changed, and the way into the file
 
     def take_changes(self) -> Callable[[], None] | None:
-        """What makes the changes since the last call durable, all or none, on any one thread; None if there are none.
+        """Step that makes the changes since the last call durable, all or none, on any one thread; None if none.
 
         The results of several calls must be run in that order. They raise StorageError, or OSError as the disk does.
         """

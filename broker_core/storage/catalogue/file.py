@@ -119,7 +119,7 @@ def read_catalogue(disk: Disk, directory: str, *, create: bool) -> Recorded | No
 
 
 def _told_of(main: _Contents, copy: _Contents, end: int, newest: int) -> str:
-    """What is wrong with the file, of whose ``newest`` records those through ``end`` are known from either file."""
+    """Fault of the file, of whose ``newest`` records those through ``end`` are known from either file."""
     own = main.leads_to(main.changes)
     lost = f"; changes {end + 1} to {newest} are lost: names and settings are as before them" if end < newest else ""
     if own < 0:

@@ -75,4 +75,4 @@ CONTRADICTIONS: Final = {
     "unreadable policies of a topic": "SELECT name FROM topic_policies WHERE NOT json_valid(policies)",
     "unreadable config of a tenant": "SELECT name FROM tenants WHERE NOT json_valid(config)",
 }
-"""What must never be found: each query names the rows that contradict the rest."""
+"""Rows that must never be found: each query names those that contradict the rest."""

@@ -13,7 +13,7 @@ from broker_core.storage.catalogue.named_values import Numbers
 from broker_core.storage.catalogue.topics import INTERNAL_PREFIX
 
 _UNUSED_SINCE: Final = "unused since, subscription "
-"""What the names of those numbers begin with; the id follows."""
+"""Begin of the names of these numbers; the id follows."""
 
 _SELECT: Final = "SELECT id, topic_id, name, initial_ledger, initial_entry, properties, created_ms FROM subscriptions"
 _INSERT: Final = (

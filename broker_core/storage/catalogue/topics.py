@@ -13,7 +13,7 @@ from broker_core.storage.catalogue.ledgers import LEDGER_CLOSED, LEDGER_OPEN
 from broker_core.storage.catalogue.named_values import Numbers
 
 INTERNAL_PREFIX: Final = "pulsar."
-"""What names of properties and cursors begin with that are the broker's own (semantics 1.1.6)."""
+"""Begin of the names of properties and cursors that are the broker's own (semantics 1.1.6)."""
 
 _OF_USERS: Final = "\x1b"
 """Put before the name of a user's property that begins like the broker's own, or with this."""
