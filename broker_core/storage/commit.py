@@ -328,11 +328,6 @@ class GroupCommit:
         """Whether ``take`` would find something once nothing is in flight."""
         return bool(self._waiting or self._tasks or self._sync_asked or self._catalogue.changed)
 
-    @property
-    def unsynced_files(self) -> int:
-        """Files with bytes that were reported written but not synced; always 0 unless ``durability=async``."""
-        return len(self._unsynced)
-
     def _announce(self) -> None:
         if self._on_pending is not None and self._in_flight is None and not self._announced and not self._finishing:
             self._announced = True

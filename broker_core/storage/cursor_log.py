@@ -139,7 +139,6 @@ class Reading:
         """``initial`` and ``copy`` as for ``replay``."""
         self.path: Final = path
         self.found: Replay | None = None
-        self.size_bytes = 0
         self.opened = False
         self.error: OSError | None = None
         self._disk = disk
@@ -151,7 +150,6 @@ class Reading:
         try:
             with closing(self._disk.open_read_only(self.path)) as file:
                 self.opened = True
-                self.size_bytes = file.size()
                 self.found = replay(file, self._header, self._initial, self._copy)
         except OSError as error:
             self.error = error

@@ -263,7 +263,6 @@ class CursorStore:
                 error = disk_failed(e)
                 self._context.commits.fail(error)
                 raise error from e
-        self._context.quarantine.report.truncated_bytes += max(reading.size_bytes - result.end, 0)
         for damage in result.damages:
             self._context.quarantine.note_acknowledgements(path, damage)
         if result.damages:

@@ -38,7 +38,6 @@ class LedgerRecovery:
         self._seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
         self._copy = context.marks.find(row.id, self._seed)
         self._scanned: ScannedLedger | None = None
-        self._truncated_bytes = 0
         self._writing = False
         self._error: Exception | None = None
 
@@ -50,7 +49,6 @@ class LedgerRecovery:
                 scanned = scan_open_ledger(file, row, self._copy)
                 self._writing = True
                 if scanned.recognized:
-                    self._truncated_bytes = max(file.size() - scanned.end, 0)
                     self._row = _close_file(file, self._seed, scanned, row)
         except Exception as e:  # noqa: BLE001 - root of a task: ``finish`` raises it again
             self._error = e
@@ -82,8 +80,6 @@ class LedgerRecovery:
             return context.lost_ledger(row, "holds nothing of this ledger; it was left as it is")
         for damage in scanned.damages:
             context.quarantine.note(self._path, row, damage, "record")
-        context.quarantine.report.truncated_bytes += self._truncated_bytes
-        context.quarantine.report.ledgers_recovered += 1
         context.catalogue.ledgers.mark_closed(row)
         context.marks.release(row.id)
         context.indexes.put(row.id, scanned.index)

@@ -49,8 +49,7 @@ class Quarantine:
             what = f"{what} of entry {row.id}:{damage.first}"
         elif entries:
             what = f"{what}s of entries {row.id}:{damage.first} to {row.id}:{damage.last}"
-        if self._note(path, damage, what, self._topic_name(row.topic_id), row.id):
-            self.report.entries_damaged += entries
+        self._note(path, damage, what, self._topic_name(row.topic_id), row.id)
 
     def note_acknowledgements(self, path: str, damage: DamagedRange) -> None:
         """Register damage to a cursor log."""
@@ -72,16 +71,14 @@ class Quarantine:
             "is missing; every acknowledgement is lost: what is stored comes again to every subscription; one that is "
             "not to get it again is moved on with: pulsarish sub reset"
         )
-        if self._note(path, DamagedRange(0, 0, 0, -1), what, ""):
-            self.report.files_missing.append(path)
+        self._note(path, DamagedRange(0, 0, 0, -1), what, "")
 
     def note_missing(self, row: LedgerRow, path: str, why: str) -> None:
         """Register that nothing is left of a ledger, of which at least so many entries were stored."""
         entries = row.entries if row.entries > 1 else "its"
         damage = DamagedRange(0, row.size_bytes, 0, row.entries - 1)
         what = f"{why}; {entries} entries of ledger {row.id} are lost"
-        if self._note(path, damage, what, self._topic_name(row.topic_id)):
-            self.report.files_missing.append(path)
+        self._note(path, damage, what, self._topic_name(row.topic_id))
 
     def note_found(self, path: str, what: str, topic_id: int) -> None:
         """Register what another store says of a file."""
@@ -89,27 +86,19 @@ class Quarantine:
 
     def note_unknown(self, path: str) -> None:
         """Register a file that the catalogue does not know. It is kept: it may hold what the catalogue has lost."""
-        damage = DamagedRange(0, 0, 0, -1)
-        if self._note(path, damage, "is unknown to the catalogue; it is kept and ignored", ""):
-            self.report.files_unknown.append(path)
+        self._note(path, DamagedRange(0, 0, 0, -1), "is unknown to the catalogue; it is kept and ignored", "")
 
-    def _note(self, path: str, damage: DamagedRange, what: str, topic: str, ledger: int = -1) -> bool:
-        """Whether it is new."""
+    def _note(self, path: str, damage: DamagedRange, what: str, topic: str, ledger: int = -1) -> None:
+        """Register a place, unless it was before. ``ledger``: of which it hits entries; -1 if it is no ledger."""
         seen = self._seen.setdefault(path, BitMap())
         if damage.start // _PLACE_BYTES in seen:
-            return False
+            return
         seen.add(damage.start // _PLACE_BYTES)
-        self.report.note(_found(path, damage, what, topic, ledger))
+        found = Damage(path, damage.start, damage.end - damage.start, what, topic)
+        if ledger >= 0 and damage.last >= damage.first:
+            first, last = Position(ledger, damage.first), Position(ledger, damage.last)
+            found = found._replace(entries=damage.last - damage.first + 1, first=first, last=last)
+        self.report.note(found)
         if damage.end > damage.start and self.report.places <= _COPIES_TRIED_MAX:
             target = layout.quarantine_path(self._directory, path, damage.start)
             copy_aside(self._disk, path, target, damage.start, damage.end)
-        return True
-
-
-def _found(path: str, damage: DamagedRange, what: str, topic: str, ledger: int) -> Damage:
-    """``ledger``: of which it hits entries; -1 if it is no ledger."""
-    found = Damage(path, damage.start, damage.end - damage.start, what, topic)
-    if ledger < 0 or damage.last < damage.first:
-        return found
-    entries = damage.last - damage.first + 1
-    return found._replace(entries=entries, first=Position(ledger, damage.first), last=Position(ledger, damage.last))

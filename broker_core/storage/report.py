@@ -81,21 +81,11 @@ class RecoveryReport:
             copy lies in quarantine.
         others: What was found beyond that, by file.
         places: How many damaged places are in both.
-        entries_damaged: Entries that cannot be read because of it.
-        truncated_bytes: Bytes of unconfirmed groups that a crash had torn, and that were dropped.
-        ledgers_recovered: Ledgers that had not been closed properly and were scanned.
-        files_missing: Files that the catalogue knows but the directory lacks. Their topics are read-only.
-        files_unknown: Files in the directory that the catalogue does not know. They are kept, and ignored.
     """
 
     damages: list[Damage] = field(default_factory=list)
     others: dict[str, Damage] = field(default_factory=dict)
     places: int = 0
-    entries_damaged: int = 0
-    truncated_bytes: int = 0
-    ledgers_recovered: int = 0
-    files_missing: list[str] = field(default_factory=list)
-    files_unknown: list[str] = field(default_factory=list)
     _once: set[tuple[str, str]] = field(default_factory=set)
 
     def note(self, damage: Damage) -> None:
@@ -140,8 +130,3 @@ class RecoveryReport:
         for path, each in self.others.items():
             if each.topic == topic:
                 self.others[path] = each._replace(topic=deleted)
-
-    @property
-    def clean(self) -> bool:
-        """Nothing that an operator should look at. (Torn tails are normal after a crash.)"""
-        return not (self.damages or self.files_missing or self.files_unknown)

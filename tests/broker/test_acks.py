@@ -87,7 +87,7 @@ class TestAcks:
         """3.3.4 Unknown ledgers and entries past the end of a ledger, between entries that do exist."""
         world = World()
         world.publish(1)
-        world.store.catalogue.numbers.reserve("ledgers", 3)
+        world.store.catalogue.numbers.stay_above("ledgers", world.store.catalogue.numbers.next("ledgers") + 2)
         world.restart()
         positions = world.publish(2)
         consumer, _ = world.subscribe()

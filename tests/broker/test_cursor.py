@@ -36,7 +36,7 @@ def world() -> World:
     """A topic whose ledgers are 3 (entries 0 to 9) and 5 (entries 0 to 4)."""
     world = World()
     numbers = world.store.catalogue.numbers
-    numbers.reserve("ledgers", 3 - numbers.next("ledgers") - 1)
+    numbers.stay_above("ledgers", 2)
     assert world.publish(10)[-1] == P("3:9")
     numbers.next("ledgers")
     assert world.publish(5)[-1] == P("5:4")

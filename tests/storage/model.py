@@ -360,7 +360,7 @@ def verify(account: Account, store: Store) -> None:
     tenants = {name: config["number"] for name, config in store.catalogue.tenants.all().items()}
     for tenant, safe in account.tenants.items():
         assert tenants.get(tenant) in account.tenants_asked[tenant][safe - 1 :]
-    assert store.recovery.clean, f"damage after a mere crash: {store.recovery}"
+    assert not store.recovery.damages, f"damage after a mere crash: {store.recovery}"
 
 
 def _verify_log(topic: TopicAccount, log: TopicLog) -> None:

@@ -116,7 +116,7 @@ def look(image: SimDisk, names: Names) -> None:
     # While a change is being made it has no picture yet; it cannot be on the disk either.
     assert found in names.pictures[names.told :], "a change that was told is lost, or what is there is half a change"
     assert store.catalogue.contradictions() == []
-    assert store.recovery.clean
+    assert not store.recovery.damages
     rows = {row.name: row for row in store.catalogue.topics.all()}
     for name in names.receipts & rows.keys():
         assert store.open_log(rows[name].id).entries_count
@@ -225,7 +225,7 @@ def test_files_are_begun_anew_when_the_changes_outgrow_the_snapshot(monkeypatch:
             for image in disk.crashes(number, 4):
                 again = open_store(image)
                 assert told <= again.catalogue.numbers.get("n") <= number
-                assert again.recovery.clean
+                assert not again.recovery.damages
                 discard(again)
             disk.before = before
 

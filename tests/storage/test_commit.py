@@ -130,7 +130,7 @@ def test_a_group_that_cannot_be_begun_ends_the_store(what: str, monkeypatch: pyt
     store.close()
     again = open_store(disk.crash(0, "none"))
     assert [again.open_log(row.id).entries_count for row in again.catalogue.topics.all()] == [1, 1]
-    assert again.recovery.clean
+    assert not again.recovery.damages
     discard(again)
 
 
@@ -176,7 +176,7 @@ def test_files_that_are_always_busy_do_not_keep_others_from_being_synced(monkeyp
     for log in logs:
         log.append(entry(b"1"), 1, lambda error: None)
     store.commits.commit_now()
-    assert store.commits.unsynced_files == 4
+    assert len(store.commits._unsynced) == 4
     for log in logs[1:]:
         log.append(entry(b"2"), 1, lambda error: None)
     store.commits.sync_due()
@@ -201,14 +201,14 @@ def test_with_async_durability_only_sync_due_syncs() -> None:
     store.commits.commit_now()
     log.append(entry(b"1"), 1, lambda error: None)
     store.commits.commit_now()
-    assert store.commits.unsynced_files == 1
+    assert len(store.commits._unsynced) == 1
     assert len(log.read(POSITION_EARLIEST, 10, 1000)) == 2
     lost = open_store(disk.crash(0, "none"))
     assert lost.open_log(1).entries_count == 1  # the first group made the file, which is always synced
     discard(lost)
     store.commits.sync_due()
     store.commits.commit_now()
-    assert store.commits.unsynced_files == 0
+    assert len(store.commits._unsynced) == 0
     kept = open_store(disk.crash(0, "none"))
     assert kept.open_log(1).entries_count == 2
     discard(kept)

@@ -131,7 +131,7 @@ def test_a_missing_log_falls_back_to_what_cannot_skip_messages() -> None:
     store = open_store(disk)
     assert store.cursors.recover(plain) == CursorState(Position(1, 3))
     assert store.cursors.recover(moved) == CursorState(POSITION_EARLIEST)
-    assert store.recovery.files_missing == [f"{DIRECTORY}/cursors/0.log"]
+    assert [each.path for each in store.recovery.damages if "is missing" in each.what] == [f"{DIRECTORY}/cursors/0.log"]
 
 
 def random_state(chance: random.Random) -> CursorState:

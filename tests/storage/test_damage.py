@@ -179,8 +179,8 @@ def test_a_file_that_ends_at_any_byte_of_the_last_group_gives_exactly_the_whole_
         lost = len(topic.entries) - len(whole)
         assert topic.survivors(log) == whole
         assert log.entries_count == (len(topic.entries) if confirmed else len(whole))
-        assert topic.store.recovery.entries_damaged == (lost if confirmed else 0)
-        assert topic.store.recovery.clean is (lost == 0 or not confirmed)
+        assert sum(each.entries for each in topic.store.recovery.all) == (lost if confirmed else 0)
+        assert (not topic.store.recovery.damages) is (lost == 0 or not confirmed)
         discard(topic.store)
 
 
@@ -223,7 +223,7 @@ def test_damage_is_counted_reported_and_copied_once() -> None:
     for _ in range(3):
         with pytest.raises(UnreadableEntryError, match=r"entry 1:1 .* fails its checksum"):
             log.read(Position(1, 1), 1, 1)
-    assert topic.store.recovery.entries_damaged == 1
+    assert sum(each.entries for each in topic.store.recovery.all) == 1
     assert [damage.what for damage in topic.store.recovery.damages] == ["record of entry 1:1"]
     copies = topic.disk.list_dir(f"{DIRECTORY}/quarantine")
     assert len(copies) == 1
@@ -264,7 +264,9 @@ def test_a_missing_ledger_makes_its_topic_read_only_and_deletes_nothing() -> Non
     others = topic.disk.list_dir(f"{DIRECTORY}/ledgers")
     topic.store = open_store(topic.disk, settings)
     log = topic.store.open_log(topic.topic_id)
-    assert topic.store.recovery.files_missing == [f"{DIRECTORY}/ledgers/2.log"]
+    assert [each.path for each in topic.store.recovery.damages if "is missing" in each.what] == [
+        f"{DIRECTORY}/ledgers/2.log"
+    ]
     assert log.entries_count == 6
     assert [e.position for e in topic.survivors(log)] == [
         Position(1, 0),
@@ -298,7 +300,7 @@ def test_a_file_that_the_catalogue_does_not_know_is_kept_and_reported() -> None:
     stranger = f"{DIRECTORY}/ledgers/0.log"
     topic.disk.replace(stranger, b"who am I")
     store = open_store(topic.disk)
-    assert store.recovery.files_unknown == [stranger]
+    assert [each.path for each in store.recovery.damages if "is unknown" in each.what] == [stranger]
     store.close()
     assert topic.disk.contents(stranger) == b"who am I"
     assert not verify_directory(topic.disk, DIRECTORY).ok
@@ -444,7 +446,11 @@ def test_many_damaged_entries_are_counted_and_told_in_few_lines(monkeypatch: pyt
             with pytest.raises(UnreadableEntryError, match="fails its checksum"):
                 log.read(Position(1, number), 1, 1)
     found = topic.store.recovery
-    assert (found.entries_damaged, found.places, sum(each.places for each in found.all)) == (100, 100, 100)
+    assert [sum(counts) for counts in zip(*((each.entries, each.places) for each in found.all), strict=True)] == [
+        100,
+        100,
+    ]
+    assert found.places == 100
     assert [str(each).partition(": ")[2] for each in found.all[:3]] == [
         f"record of entry 1:{number} (topic t)" for number in (0, 2, 4)
     ]

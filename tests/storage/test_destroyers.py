@@ -47,7 +47,7 @@ def test_damage_under_a_running_broker_does_not_go_into_the_next_snapshot() -> N
     store.close()
     again = open_store(disk)
     assert sorted(row.name for row in again.catalogue.topics.all()) == [f"topic-{number}" for number in range(5)]
-    assert again.recovery.clean
+    assert not again.recovery.damages
     discard(again)
 
 
@@ -99,7 +99,7 @@ def test_a_first_start_that_was_cut_short_between_the_two_files_is_no_damage() -
     disk.unlink(COPY)
     del disk._names[f"{DIRECTORY}/ledgers"]
     store = open_store(disk)
-    assert store.recovery.clean
+    assert not store.recovery.damages
     discard(store)
 
 
@@ -125,7 +125,7 @@ def test_changes_that_neither_file_has_any_more_are_told(behind: int) -> None:
     assert "are lost: names and settings are as before them" in str(damage)
     store.close()
     again = open_store(image)
-    assert again.recovery.clean, "it is told once"
+    assert not again.recovery.damages, "it is told once"
     discard(again)
 
 
@@ -178,7 +178,7 @@ def test_what_lies_in_the_place_of_a_lost_ledger_is_not_removed_with_it() -> Non
     assert disk.contents(f"{DIRECTORY}/ledgers/1.log") == stranger
     discard(store)
     store = open_store(disk)
-    assert store.recovery.files_unknown == [f"{DIRECTORY}/ledgers/1.log"]
+    assert [each.path for each in store.recovery.damages if "is unknown" in each.what] == [f"{DIRECTORY}/ledgers/1.log"]
     discard(store)
 
 

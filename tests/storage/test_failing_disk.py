@@ -138,7 +138,7 @@ def test_a_ledger_that_cannot_be_read_is_deleted_when_it_can() -> None:
     store.close()
     disk.before = None
     store = open_store(disk)
-    assert store.recovery.clean
+    assert not store.recovery.damages
     assert disk.list_dir(f"{DIRECTORY}/ledgers") == ["3.log"]
     store.close()
 

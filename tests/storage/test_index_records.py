@@ -253,7 +253,7 @@ def test_records_that_a_user_wrote_into_a_body_are_never_taken_for_ours() -> Non
     for image in images:
         store = open_store(image, LARGE)
         assert everything(store.open_log(1))[: len(expected)] == expected
-        assert store.recovery.clean
+        assert not store.recovery.damages
         discard(store)
 
 

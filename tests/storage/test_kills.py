@@ -66,7 +66,7 @@ def test_entries_that_were_never_synced_are_before_they_are_shown(failed: bool) 
     for policy in POLICIES:
         again = open_store(killed.crash(1, policy))
         assert read_all(again.open_log(1)) == shown
-        assert again.recovery.clean
+        assert not again.recovery.damages
         discard(again)
 
 
@@ -89,7 +89,7 @@ def test_names_that_were_never_synced_are_before_anything_is_built_on_them(faile
         names = [row.name for row in again.catalogue.topics.all()]
         assert names[:2] == ["t", "u"]
         assert len(names) == 3 or image in images
-        assert again.recovery.clean
+        assert not again.recovery.damages
         discard(again)
 
 
@@ -122,7 +122,7 @@ def test_the_last_mark_of_the_cursor_log_is_not_lost_between_what_is_synced() ->
     state = again.cursors.recover(cursor)
     assert state is not None
     assert state.mark_delete == position
-    assert again.recovery.clean
+    assert not again.recovery.damages
     discard(again)
 
 
@@ -139,7 +139,7 @@ def test_a_first_start_may_be_killed_anywhere() -> None:
         for policy in POLICIES:
             again = open_store(found[0].crash(at, policy))
             assert again.open_log(1).entries_count == 1
-            assert again.recovery.clean
+            assert not again.recovery.damages
             discard(again)
     else:
         pytest.fail("opening never ended")

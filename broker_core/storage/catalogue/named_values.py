@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from broker_core.storage.catalogue.database import Database, Json
-
-_RESERVED_AT_ONCE: Final = 100
 
 
 class Numbers:
@@ -31,25 +29,20 @@ class Numbers:
         """Keep no number under ``name`` any more."""
         self._database.change("DELETE FROM values_by_name WHERE name = ?", (name,))
 
-    def reserve(self, name: str, count: int = _RESERVED_AT_ONCE) -> range:
-        """``count`` numbers of the counter ``name`` that are given out only once. They begin with 1.
-
-        After a crash a number that was not yet durable may be given out again; it is in no file then, and no client was
-        told of it.
-        """
-        with self._database.transaction():
-            first = self.get(name, 1)
-            self.set(name, first + count)
-        return range(first, first + count)
-
     def stay_above(self, name: str, known: int) -> None:
         """The counter ``name`` gives out nothing up to ``known`` any more."""
         if known >= self.get(name, 1):
             self.set(name, known + 1)
 
     def next(self, name: str) -> int:
-        """One number of the counter ``name``, as ``reserve``."""
-        return self.reserve(name, 1)[0]
+        """A number of the counter ``name`` that is given out only once. They begin with 1.
+
+        After a crash a number that was not yet durable may be given out again; it is in no file then, and no client was
+        told of it.
+        """
+        number = self.get(name, 1)
+        self.set(name, number + 1)
+        return number
 
 
 class NamedObjects:
