@@ -20,10 +20,9 @@ from broker_core.base.errors import ServerError, StorageError
 from broker_core.base.positions import Position
 from broker_core.broker.broker import AnyTopic
 from broker_core.broker.consumer import Consumer
-from broker_core.broker.sinks import InFlight
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.requests import ProducerRequest, SubscribeRequest
-from broker_core.broker.sinks import Delivery
+from broker_core.broker.sinks import Delivery, InFlight
 from broker_core.server.admission import admit_all
 from broker_core.server.outbox import Outbox
 from broker_core.storage.commit import GroupCommit, OnDurable
