@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark discovers: every top-level module named ``pyspark_*`` with a ``DefaultSource`` registers a format.
+"""The module that Spark discovers: each top-level one named ``pyspark_*`` with a ``DefaultSource`` registers a format.
 
 It must not fail: one broken module of this kind disables the discovery of all Python sources. So an installation that
 lacks something, or has it in a version that does not fit, only means that this format is not found, with a warning

@@ -91,7 +91,7 @@ def pay(message: Message) -> None:
 
 
 def read_dead_letters(client: Client, topic: str, expected: int) -> list[Message]:
-    """What the support team finds: the subscription was made with the topic, so nothing is missed."""
+    """Dead letters, as the support team finds them: the subscription was made with the topic, so nothing is missed."""
     letters: list[Message] = []
     with client.subscribe(topic, "support") as consumer:
         while len(letters) < expected:

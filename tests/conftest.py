@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of several folders share: how they are spread over processes, what those may keep, real Apache Pulsars.
+"""Tests of several folders: how they are spread over processes, and the real Apache Pulsars that they share.
 
 Owns the order in which groups start: the long ones first, so that no worker is left with one at the end.
 """
@@ -79,7 +79,7 @@ def pytest_configure_node(node: WorkerController) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """What was started for the workers ends after them."""
+    """Servers that were started for all workers end after them."""
     if (listening := config.stash.get(_LISTENING, None)) is not None:
         listening.close()
 

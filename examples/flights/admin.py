@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job asks of the broker's admin REST: a topic with partitions, and the backlog of its subscriptions.
+"""The broker's admin REST, as far as the job needs it: a topic with partitions, the backlog of its subscriptions.
 
 The paths and the JSON are Pulsar's own, so this works on any Pulsar cluster.
 """

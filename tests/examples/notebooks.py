@@ -106,7 +106,7 @@ def runner(environment: Mapping[str, str]) -> Iterator[Runner]:
 
 
 def cluster_variables(secured: Secured, folder: Path) -> dict[str, str]:
-    """What the example of a secured cluster asks of its environment; the token is in a file in ``folder``."""
+    """Environment variables of the example of a secured cluster; the token is in a file in ``folder``."""
     role = f"role-{uuid.uuid4().hex[:8]}"
     secured.grant(role, "produce", "consume")
     (folder / "token").write_text(token(role))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What surrounds the Spark job of the flights example: its source data, its check, its table and its chart."""
+"""Parts of the flights example beside its Spark job: source data, check, table and chart."""
 
 from __future__ import annotations
 

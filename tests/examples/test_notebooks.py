@@ -26,7 +26,7 @@ from tests.examples.notebooks import (
 
 WITHOUT_A_CLUSTER: Final = [name for name in NAMES if name != OF_A_CLUSTER]
 NOTEBOOK_BYTES_MAX: Final = 400_000
-"""What a stored notebook may weigh: a chart or two, no dump of data."""
+"""Size limit of a stored notebook: a chart or two, no dump of data."""
 
 FOREIGN: Final = {
     "a path of a machine": re.compile(r"(?<![\w:/.])/(?:home|Users|root|tmp|work|usr|opt|var)/"),
@@ -34,11 +34,11 @@ FOREIGN: Final = {
     "a URL of a broker": re.compile(r"\bpulsar(?:\+ssl)?://(?!host\b)"),
     "a colour of a terminal": re.compile(r"\x1b\["),
 }
-"""What the outputs of a stored notebook must not show."""
+"""Words that the outputs of a stored notebook must not show."""
 
 
 def printed(notebook: Notebook) -> list[str]:
-    """What each code cell has printed."""
+    """The printed output of each code cell."""
     return ["".join(output.get("text", "") for output in cell.outputs) for cell in code_of(notebook)]
 
 

@@ -24,7 +24,7 @@ def test_workers_get_the_interpreter_of_the_driver() -> None:
 
 
 def said_in_time_or_late(tmp_path: Path, program: str, *command: str, **environment: str) -> str:
-    """What Python says that runs ``program``; the first ``python3`` on the PATH is another one."""
+    """The output of a Python that runs ``program``; the first ``python3`` on the PATH is another one."""
     other = tmp_path / "bin" / "python3"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\necho another\n")
@@ -69,7 +69,7 @@ def test_a_call_under_spark_submit_with_this_python_says_nothing(tmp_path: Path,
 @pytest.mark.spark
 @pytest.mark.apart
 def test_a_call_after_spark_has_started_says_that_it_is_too_late(tmp_path: Path) -> None:
-    """It would change nothing, and the error about the format comes only later."""
+    """The call would change nothing, and the error about the format comes only later."""
     said = said_in_time_or_late(tmp_path, _STARTED, sys.executable)
     assert f"comes too late: {_WHY} its Python processes with python3 (" in said
     assert "restart Python (or the notebook's kernel) and call it before the session is made" in said
