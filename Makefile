@@ -9,6 +9,9 @@ MAKEFLAGS += --no-print-directory
 # Spark starts the Java that set-up found, and its workers run in the same environment as the driver.
 RUN = JAVA_HOME="$$(cat .venv/.java-home)" PATH="$$PWD/.venv/bin:$$PATH"
 
+# The oldest Spark that pyproject.toml allows.
+SPARK ?= 4.2.0
+
 # Four workers, also on two cores, since much of a test is waiting; with more, a Python of Spark's may miss the 10 s
 # that Spark gives it to start. tests/conftest.py says what stays together in one worker and what begins first; xdist
 # would begin with the groups that have the most tests.
@@ -37,6 +40,9 @@ rigs: setup  ## rigs for a moment: kills, damages, crashes, lockstep with an Apa
 
 test-oldest: setup  ## the quicker tests with the oldest versions that pyproject.toml allows (TEST_ARGS as above)
 	@scripts/test_oldest.sh $(TEST_ARGS)
+
+test-spark: setup  ## the Spark suite on another Spark, in an environment of its own (SPARK=4.2.0; TEST_ARGS as above)
+	@scripts/test_spark.sh $(SPARK) $(TEST_ARGS)
 
 test-uncompiled: setup  ## the tests of wire formats over the core as Python, uncompiled (TEST_ARGS as above)
 	@PULSARISH_UNCOMPILED=1 $(PYTEST) tests/wire -m "not slow" $(TEST_ARGS)
@@ -132,4 +138,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-peers test-all rigs test-oldest test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood damage sim clients stalls soak lockstep routing cluster notebooks rules comparison clean help
+.PHONY: demo test test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood damage sim clients stalls soak lockstep routing cluster notebooks rules comparison clean help

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from pulsarish_spark.stream_reader import PulsarishStreamReader
 
 FORMAT = "pulsarish"
+
+SPARK_MIN = (4, 2)
+"""Spark's first version that gives ``latestOffset`` of a Python source where to begin and how far to go."""
 
 
 class PulsarishSource(DataSource):
@@ -55,6 +59,7 @@ class PulsarishSource(DataSource):
 
     @plain_errors
     def streamReader(self, schema: StructType) -> PulsarishStreamReader:  # noqa: N802 - Spark's name
+        _check_spark(pyspark.__version__)
         from pulsarish_spark.stream_reader import PulsarishStreamReader
 
         return PulsarishStreamReader(dict(self.options), schema)
@@ -95,3 +100,12 @@ def register(spark: SparkSession) -> None:
     """
     spark.dataSource.register(PulsarishSource)
     spark.createDataFrame([], "nothing int")  # The one public call by which a session becomes the thread's active one.
+
+
+def _check_spark(version: str) -> None:
+    """ConfigError if this Spark is too old for streams. Older ones ask for a last offset and tell no limits."""
+    if tuple(map(int, version.split(".")[:2])) < SPARK_MIN:
+        raise ConfigError(
+            f"streams need Spark 4.2 or 4.3, this is {version}, which tells a Python source no limits",
+            hint="pip install 'pyspark>=4.2,<4.4'",
+        )
