@@ -28,10 +28,10 @@ from broker_core.cli.output import Row, counted, entries, say
 from broker_core.cli.parameter_types import Seconds
 from broker_core.cli.target import Target, target_options
 from broker_core.cli.topic import confirm, find_stats, yes_option
-from broker_core.client.spark_marks import SparkMark, mark_of
 
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
+    from broker_core.client.spark_marks import SparkMark
 
 R = TypeVar("R")
 
@@ -175,6 +175,8 @@ def _all_namespaces(admin: AdminApi) -> Iterator[NamespaceName]:
 
 
 def _of_topic(topic: TopicName, stats: dict[str, Any]) -> Iterator[SparkSubscription]:
+    from broker_core.client.spark_marks import mark_of
+
     members: dict[str, dict[str, Any]] = stats.get("partitions") or {str(topic): stats}
     parts: dict[str, list[Part]] = {}
     marks: dict[str, SparkMark] = {}
