@@ -11,8 +11,10 @@ from pathlib import Path
 
 def run_program(*command: str, folder: Path, **environment: str) -> str:
     """The output of a program that runs in ``folder`` and must end well."""
-    # Under SPARK_TESTING the server takes a port that is free.
-    here = {"SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **environment}
+    python = Path(sys.executable)
+    # Under SPARK_TESTING the server takes a port that is free. Spark's scripts cut a path of Python at its blanks.
+    here = {"SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": python.name, **environment}
+    here["PATH"] = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     run = subprocess.run(
         command,
         env=os.environ | here,
