@@ -69,7 +69,7 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def nothing(self) -> bool:
-        """What is acknowledged may go at once."""
+        """Whether acknowledged data may go at once."""
         return self.minutes == 0 or self.size_mib == 0
 
     def allows_deletion(self, age_ms: int, size_bytes_left: int) -> bool:
@@ -92,7 +92,7 @@ _TOPIC_TYPES: Final = "set topicType to partitioned or non-partitioned"
 
 
 class AutoTopicCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
-    """What the first use of a topic creates."""
+    """Whether the first use of a topic creates it, of which type, and with how many partitions."""
 
     allow_auto_topic_creation: bool
     topic_type: str | None = None

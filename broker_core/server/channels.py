@@ -218,7 +218,7 @@ class ConsumerChannel:
         self._link.send(command)
 
     def end_of_topic(self) -> None:
-        # These clients take the command for a broken protocol and hang up.
+        # Clients that are unaware of the end take the command for a broken protocol and hang up.
         if not self._link.features.version.startswith(_UNAWARE_OF_THE_END):
             command = BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC)
             command.reachedEndOfTopic.consumer_id = self._id

@@ -91,6 +91,7 @@ def test_numbers_of_other_kinds_are_numbers() -> None:
         (KeySharedPolicy, {"mode": "by_hand"}),
         (ReaderConfig, {"rollback_s": -1}),
         (WriterConfig, {"send_timeout_s": 0}),
+        (WriterConfig, {"window_bytes_max": 0}),
         (ConsumerConfig, {"initial_position": "middle"}),
         (ConsumerConfig, {"receiver_queue_size": -1}),
         (ConsumerConfig, {"acknowledgment_group_time_s": -0.1}),

@@ -85,7 +85,7 @@ def test_time_that_one_kind_does_not_need_goes_to_the_others() -> None:
 
 
 def test_a_worker_that_fails_is_not_queued_any_more() -> None:
-    """It may come again, and those behind it go on in the next turn."""
+    """The worker may come again, and workers behind it go on in the next turn."""
     loop, done = Loop(), list[str]()
 
     class Failing(Chore):

@@ -103,7 +103,7 @@ class BucketTracker(DelayedTracker):
             self.arm()
 
     def take_note(self, ledger: int, entries: Sequence[int], times_ms: Sequence[int]) -> None:
-        """These entries are new in the mutable bucket."""
+        """Entries of ``ledger`` are new in the mutable bucket."""
         passed, horizon_ms = self.passed_key, time_of(self._horizon_key)
         if min(times_ms) > horizon_ms:
             return

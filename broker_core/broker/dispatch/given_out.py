@@ -36,7 +36,7 @@ class WaitingRoom(Protocol):
         """An entry that no consumer holds any more waits to be sent again."""
 
     def take(self, ledger: int, entries: Sequence[int]) -> None:
-        """These entries were given to consumers. Those of them that waited here wait no more."""
+        """Entries were given to consumers; the ones that waited here wait no more."""
 
     def discard(self, position: Position) -> None:
         """The entry need not be sent any more. Harmless if it does not wait."""

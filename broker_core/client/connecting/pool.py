@@ -157,7 +157,7 @@ async def open_connection(
     try:
         return await _dialled(Connection(address, config, identity, credential), config, context, led)
     except AuthenticationError as answer:
-        # It may have been renewed between being read and being sent, or the clocks differ.
+        # The credential may have been renewed between being read and being sent, or the clocks differ.
         newer = await identity.credential(instead_of=credential)
         if newer == credential:
             raise identity.refused(address, credential, answer) from answer

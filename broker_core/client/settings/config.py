@@ -346,7 +346,7 @@ class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
     """Send a row that is larger than the broker takes at once in parts."""
     chunk_max_message_size: _ChunkBytes = -1
     """The size of such parts, bytes; 0 or less: what the broker takes."""
-    window_bytes_max: int = 32 * 1024 * 1024
+    window_bytes_max: _Positive = 32 * 1024 * 1024
     """Bytes in flight over all partitions: several round trips of what a local disk takes, little enough for many
     writers."""
     send_timeout_s: _Seconds | None = None
