@@ -11,7 +11,7 @@ Every partition that a report names is told of: where its two offsets do not say
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset
@@ -82,49 +82,20 @@ def unread(progress: Any) -> Iterator[Unread]:
 def total(lag: Lag) -> PartitionLag:
     """All partitions together: sums, the longest age, and what expires first of what is known to. Else what is not
     known of one of them is not known of all; and of none, as before the first batch, nothing is known."""
-    if not lag:
-        return NOT_KNOWN
-    found = list(lag.values())
-    return PartitionLag(
-        _sum(each.messages for each in found),
-        _sum(each.entries for each in found),
-        _sum(each.bytes for each in found),
-        _longest([each.seconds for each in found]),
-        _first(each.expires_s for each in found),
-    )
+    return _together([*lag.values()], sum) if lag else NOT_KNOWN
 
 
 def farther(one: PartitionLag, other: PartitionLag) -> PartitionLag:
     """The lag of a partition that a query reads twice, as in a join with itself: what is kept until both have it."""
-    return PartitionLag(
-        _most(one.messages, other.messages),
-        _most(one.entries, other.entries),
-        _most(one.bytes, other.bytes),
-        _longest([one.seconds, other.seconds]),
-        _first([one.expires_s, other.expires_s]),
-    )
+    return _together([one, other], max)
 
 
-def _sum(values: Iterable[int | None]) -> int | None:
-    summed = 0
-    for value in values:
-        if value is None:
-            return None
-        summed += value
-    return summed
-
-
-def _most(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else max(one, other)
-
-
-def _longest(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return max(known) if len(known) == len(values) else None
-
-
-def _first(values: Iterable[float | None]) -> float | None:
-    return min((value for value in values if value is not None), default=None)
+def _together(lags: Sequence[PartitionLag], counted: Callable[[Sequence[Any]], Any]) -> PartitionLag:
+    """``lags`` as one, whose messages, entries and bytes ``counted`` makes of theirs."""
+    *counts, seconds, expires_s = zip(*lags, strict=True)
+    known = [None if None in each else counted(each) for each in counts]
+    longest = None if None in seconds else max(seconds)
+    return PartitionLag(*known, longest, min((each for each in expires_s if each is not None), default=None))
 
 
 # -- the offsets of a report

@@ -9,19 +9,16 @@ by message indexes or, where a broker tells none, by what was counted; ``plan_ta
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
-from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.viewing.broker_view import BrokerView, WantedIndex
-from pulsarish_spark.viewing.counting import EntryProfile, NamedRange
-
-T = TypeVar("T")
+from pulsarish_spark.viewing.counting import EntryProfile, NamedRange, part_bounds
 
 PIECE_MESSAGES_MIN: Final = 50_000
 """Fewer messages than this are not worth a task of their own: a task costs about 10 ms, and these are read in that."""
@@ -116,7 +113,7 @@ class TaskOptions:
         if len(pieces) > len(ranges) or self.min_partitions is not None or self.max_records is not None:
             return [[piece] for piece in pieces]
         if self.input_partitions is not None:
-            return assign(pieces, lambda piece: piece.key.partition, self.input_partitions)
+            return by_failover_owner(pieces, self.input_partitions)
         if any(piece.size < 0 for piece in pieces):
             return [[piece] for piece in pieces]
         tasks = max(1, min(self._worth(pieces), len(pieces)))
@@ -127,11 +124,6 @@ class TaskOptions:
         messages = sum(piece.size for piece in pieces)
         opening = math.ceil((messages + RANGE_MESSAGES * len(pieces)) / PIECE_MESSAGES_MIN)
         return max(math.ceil(messages / PIECE_MESSAGES_MIN), min(opening, self.cores))
-
-
-def cut_indexes(start: int, messages: int, pieces: int) -> list[int]:
-    """The message indexes at which ``messages`` from ``start`` are cut into ``pieces`` of nearly equal size."""
-    return [start + messages * piece // pieces for piece in range(1, pieces)]
 
 
 def plan_tasks(view: BrokerView, ranges: Sequence[EntryRange], wanted: TaskOptions) -> list[list[EntryRange]]:
@@ -156,9 +148,9 @@ def _cut(view: BrokerView, whole: EntryRange, pieces: int, profile: EntryProfile
         return [whole]
     if profile is not None:
         return whole.cut([Offset(position) for position in profile.cuts(pieces)])
-    indexes = cut_indexes(whole.start.message_index, whole.messages, pieces)
+    first, bounds = whole.start.message_index, part_bounds(whole.messages, pieces)
     return whole.cut(
-        view.entries_of_indexes([WantedIndex(whole.name, index, whole.start, whole.end) for index in indexes])
+        view.entries_of_indexes([WantedIndex(whole.name, first + at, whole.start, whole.end) for at in bounds[1:-1]])
     )
 
 
@@ -169,21 +161,10 @@ def _named(whole: EntryRange) -> NamedRange:
     return NamedRange(whole.name, whole.start.position, end)
 
 
-# -- the assignment of a Failover subscription (semantics 2.3.2)
-
-
-def failover_owner(partition: int, consumers: int) -> int:
-    """The position, among ``consumers`` sorted by name, of the active consumer of ``partition``.
-
-    Tasks stand for Failover consumers of equal priority: the rule is that by which a broker picks the active one.
-    """
-    invariant(consumers > 0 and partition >= 0, "no owner of partition %d among %d", partition, consumers)
-    return partition % consumers
-
-
-def assign(items: Iterable[T], partition_of: Callable[[T], int], consumers: int) -> list[list[T]]:
-    """Give each item to the owner of its partition; the order of items is kept. Owners of nothing are left out."""
-    owned: dict[int, list[T]] = {}
-    for item in items:
-        owned.setdefault(failover_owner(partition_of(item), consumers), []).append(item)
+def by_failover_owner(pieces: Iterable[EntryRange], consumers: int) -> list[list[EntryRange]]:
+    """Give each piece to a task by the rule by which a broker picks the active one of Failover consumers of equal
+    priority (semantics 2.3.2). Tasks without a piece are left out."""
+    owned: dict[int, list[EntryRange]] = {}
+    for piece in pieces:
+        owned.setdefault(piece.key.partition % consumers, []).append(piece)
     return [owned[owner] for owner in sorted(owned)]

@@ -3,9 +3,21 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
-from pulsarish_spark.tasks.planning import assign, failover_owner
+from broker_core.base.positions import Position
+from pulsarish_spark.places.offsets import Offset
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.tasks.planning import EntryRange, by_failover_owner
+
+
+def assigned(partitions: list[int], consumers: int) -> list[list[int]]:
+    """The partitions of each task."""
+    at, end = Offset(Position(1, 0)), Offset(Position(1, 1))
+    pieces = [EntryRange(TopicPartition("t", number), "t", True, at, end) for number in partitions]
+    return [[piece.key.partition for piece in task] for task in by_failover_owner(pieces, consumers)]
 
 
 @pytest.mark.parametrize(
@@ -14,11 +26,13 @@ from pulsarish_spark.tasks.planning import assign, failover_owner
 )
 def test_partition_p_belongs_to_consumer_p_mod_m(partitions: int, consumers: str, owners: str) -> None:
     """2.3.2: the active consumer of partition p is candidate p mod m."""
-    assert "".join(consumers[failover_owner(p, len(consumers))] for p in range(partitions)) == owners
+    tasks = assigned([*range(partitions)], len(consumers))
+    owner_of = {number: owner for owner, task in zip(consumers, tasks, strict=False) for number in task}
+    assert "".join(owner_of[number] for number in sorted(chain(*tasks))) == owners
 
 
 def test_tasks_get_all_items_in_order_and_none_is_empty() -> None:
     """2.3.2: every partition has exactly one owner; idle consumers make no task."""
-    assert assign(range(5), lambda p: p, 2) == [[0, 2, 4], [1, 3]]
-    assert assign([0, 1], lambda p: p, 4) == [[0], [1]]
-    assert assign([3, 1], lambda p: p, 99_999_999_999) == [[1], [3]]  # a slip of the hand, not of the memory
+    assert assigned([*range(5)], 2) == [[0, 2, 4], [1, 3]]
+    assert assigned([0, 1], 4) == [[0], [1]]
+    assert assigned([3, 1], 99_999_999_999) == [[1], [3]]  # a slip of the hand, not of the memory

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from broker_core.base.positions import Position
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.tasks.planning import PIECE_MESSAGES_MIN, EntryRange, TaskOptions, cut_indexes
+from pulsarish_spark.tasks.planning import PIECE_MESSAGES_MIN, EntryRange, TaskOptions
+from pulsarish_spark.viewing.counting import part_bounds
 
 TOPIC = "persistent://public/default/t"
 
@@ -30,7 +31,7 @@ def tasks_of(wanted: TaskOptions, ranges: list[EntryRange]) -> list[list[tuple[i
     """Tasks as (partition, first index, end index), every message an entry of its own."""
     pieces = []
     for whole, count in zip(ranges, wanted.pieces([r.messages for r in ranges]), strict=True):
-        pieces += whole.cut([at(i) for i in cut_indexes(whole.start.message_index, whole.messages, count)])
+        pieces += whole.cut([at(whole.start.message_index + i) for i in part_bounds(whole.messages, count)[1:-1]])
     planned = wanted.tasks(ranges, pieces)
     return [
         [(p.key.partition, p.start.message_index, -1 if p.end is None else p.end.message_index) for p in task]

@@ -4,32 +4,17 @@
 The only part of ``wire`` that imports numpy and pyarrow; brokers and plain clients do without it.
 """
 
-from broker_core.wire.batch.decode import (
-    UNDECODABLE,
-    ChunkEntryError,
-    decode_entries,
-    decode_in_parts,
-    lies_in_block,
-    share_memory,
-)
-from broker_core.wire.batch.encode import EncodedEntry, encode_entries
-from broker_core.wire.batch.route import KeyGroups, key_groups, route_rows, rows_by_place
-from broker_core.wire.batch.rows import ENCODED_COLUMNS
-from broker_core.wire.batch.schema import DECODED_SCHEMA
-
-__all__ = [
-    "DECODED_SCHEMA",
-    "ENCODED_COLUMNS",
-    "UNDECODABLE",
-    "EncodedEntry",
-    "KeyGroups",
-    "decode_entries",
-    "decode_in_parts",
-    "ChunkEntryError",
-    "encode_entries",
-    "key_groups",
-    "lies_in_block",
-    "route_rows",
-    "rows_by_place",
-    "share_memory",
-]
+from broker_core.wire.batch.decode import UNDECODABLE as UNDECODABLE
+from broker_core.wire.batch.decode import ChunkEntryError as ChunkEntryError
+from broker_core.wire.batch.decode import decode_entries as decode_entries
+from broker_core.wire.batch.decode import decode_in_parts as decode_in_parts
+from broker_core.wire.batch.decode import lies_in_block as lies_in_block
+from broker_core.wire.batch.decode import share_memory as share_memory
+from broker_core.wire.batch.encode import EncodedEntry as EncodedEntry
+from broker_core.wire.batch.encode import encode_entries as encode_entries
+from broker_core.wire.batch.route import KeyGroups as KeyGroups
+from broker_core.wire.batch.route import key_groups as key_groups
+from broker_core.wire.batch.route import route_rows as route_rows
+from broker_core.wire.batch.route import rows_by_place as rows_by_place
+from broker_core.wire.batch.rows import ENCODED_COLUMNS as ENCODED_COLUMNS
+from broker_core.wire.batch.schema import DECODED_SCHEMA as DECODED_SCHEMA
