@@ -255,18 +255,14 @@ class BlockFrameReader:
         """
         self._end += count
         is_full = self._end == len(self._block)
-        frames = self._take()
-        if is_full and len(self._block) < BLOCK_BYTES:
-            self._begin_block(BLOCK_BYTES)
-        return frames
-
-    def _take(self) -> list[FrameInPlace]:
         frames, self._start, viewed_end, is_bad = cut_frames(
             self._block, self._start, self._end, self._frame_bytes_max, sys.maxsize, sys.maxsize, _VIEWED_BYTES_MIN
         )
         self._viewed_end = max(viewed_end, self._viewed_end)
         if is_bad:
             raise _bad_sizes(self._block, self._start, self._frame_bytes_max)
+        if is_full and len(self._block) < BLOCK_BYTES:
+            self._begin_block(BLOCK_BYTES)
         return frames
 
     def _block_bytes(self) -> int:
@@ -308,13 +304,9 @@ def _bad_sizes(view: memoryview, at: int, frame_bytes_max: int) -> RemoteProtoco
 
 def encode_command(command: BaseCommand) -> bytes:
     """A simple frame. LocalProtocolError if a required field of ``command`` is missing."""
-    serialised = _serialise(command)
-    size = len(serialised)
-    return _pack_sizes(size + SIZE_BYTES, size) + serialised
-
-
-def _serialise(command: BaseCommand) -> bytes:
     try:
-        return command.SerializeToString()
+        serialised = command.SerializeToString()
     except EncodeError as error:
         raise LocalProtocolError(f"a command lacks required fields: {error}") from error
+    size = len(serialised)
+    return _pack_sizes(size + SIZE_BYTES, size) + serialised

@@ -71,10 +71,8 @@ class ByteColumn:
 
     def to_arrow(self, kind: pa.DataType) -> pa.Array:
         """The array again, of type ``kind`` (binary or string); ``offsets`` must start at the front of their memory."""
-        bitmap = None if self.present.all() else pa.py_buffer(np.packbits(self.present, bitorder="little"))
-        return pa.Array.from_buffers(
-            kind, len(self.present), [bitmap, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
-        )
+        buffers = [validity(self.present), pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
+        return pa.Array.from_buffers(kind, len(self.present), buffers)
 
 
 def presence(array: pa.Array) -> NDArray[np.uint8]:
@@ -108,13 +106,12 @@ def gather(
     place_values(spans, offsets)
     values = np.empty(int(offsets[-1]), np.uint8)
     copy_values(data, spans, values)
-    bitmap = None if valid is None else validity(valid)
-    return pa.Array.from_buffers(pa.binary(), count, [bitmap, pa.py_buffer(offsets), pa.py_buffer(values)])
+    return pa.Array.from_buffers(pa.binary(), count, [validity(valid), pa.py_buffer(offsets), pa.py_buffer(values)])
 
 
-def validity(valid: NDArray[np.bool_]) -> pa.Buffer | None:
+def validity(valid: NDArray[np.bool_ | np.uint8] | None) -> pa.Buffer | None:
     """An Arrow validity bitmap, or None if nothing is null."""
-    if valid.all():
+    if valid is None or valid.all():
         return None
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
@@ -122,8 +119,7 @@ def validity(valid: NDArray[np.bool_]) -> pa.Buffer | None:
 def numbers(values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
     """A primitive array over ``values``, without copying them."""
     kind = pa.from_numpy_dtype(values.dtype)
-    bitmap = None if valid is None else validity(valid)
-    return pa.Array.from_buffers(kind, len(values), [bitmap, pa.py_buffer(values)])
+    return pa.Array.from_buffers(kind, len(values), [validity(valid), pa.py_buffer(values)])
 
 
 def values_of(array: pa.Array) -> NDArray[Any]:
@@ -134,9 +130,8 @@ def values_of(array: pa.Array) -> NDArray[Any]:
 
 def booleans(values: NDArray[np.bool_], valid: NDArray[np.bool_] | None = None) -> pa.Array:
     """A boolean array."""
-    bitmap = None if valid is None else validity(valid)
     bits = pa.py_buffer(np.packbits(values, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(values), [bitmap, bits])
+    return pa.Array.from_buffers(pa.bool_(), len(values), [validity(valid), bits])
 
 
 def text(values: pa.Array) -> pa.Array:

@@ -14,7 +14,7 @@ of the entries that were decoded together; ``UNDECODABLE`` has its classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -134,14 +134,15 @@ def entries_within(
 
 
 def _decode(packed: _Packed, schema: pa.Schema, message_bytes_max: int) -> pa.RecordBatch:
-    joined = _join(packed, message_bytes_max)
-    rows = _walk(joined)
-    return pa.RecordBatch.from_arrays([_BUILDERS[name](joined, rows) for name in schema.names], schema=schema)
+    if packed.is_packed.any():
+        packed = replace(packed, data=_decompress(packed, message_bytes_max))
+    rows = _walk(packed)
+    return pa.RecordBatch.from_arrays([_BUILDERS[name](packed, rows) for name in schema.names], schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """Entries as they travel, in one buffer, and what their heads say."""
+    """Entries in one buffer, as they travel and then with plain payloads, and what their heads say."""
 
     source: Sequence[EntryRef]
     data: BytesLike
@@ -178,18 +179,6 @@ class _Packed:
         messages = np.clip(self.heads["messages"], 0, plain // walk.MEMBER_BYTES_MIN)
         sizes: Int64s = plain + _ROW_BYTES * messages
         return sizes
-
-
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    """All entries in one buffer, and what is known of each entry (int64 arrays with one number for each)."""
-
-    source: Sequence[EntryRef]
-    data: BytesLike
-    heads: Heads
-    ledgers: Int64s
-    entries: Int64s
-    indexes: Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,19 +247,6 @@ def share_memory(one: BytesLike, other: BytesLike) -> bool:
     return isinstance(one, memoryview) and isinstance(other, memoryview) and one.obj is other.obj
 
 
-def _join(packed: _Packed, message_bytes_max: int) -> _Joined:
-    ledgers, ids, _, indexes, _ = zip(*packed.source, strict=True)
-    plain = _decompress(packed, message_bytes_max) if packed.is_packed.any() else packed.data
-    return _Joined(
-        packed.source,
-        plain,
-        packed.heads,
-        np.array(ledgers, np.int64),
-        np.array(ids, np.int64),
-        np.array(indexes, np.int64),
-    )
-
-
 def as_array(data: BytesLike) -> Bytes:
     """Bytes as kernels read them; the one door, so that a test can watch every read."""
     return np.frombuffer(data, np.uint8)
@@ -308,33 +284,33 @@ def _decompress(packed: _Packed, message_bytes_max: int) -> bytes:
     return b"".join(pieces)
 
 
-def _walk(joined: _Joined) -> _Rows:
-    flaw, at, rows_max = walk.count_rows(joined.heads)
+def _walk(packed: _Packed) -> _Rows:
+    flaw, at, rows_max = walk.count_rows(packed.heads)
     if flaw:
-        raise _error(flaw, joined.source[at], -1)
+        raise _error(flaw, packed.source[at], -1)
     room = 2 * rows_max + 64
-    rows = _walk_with_room(joined, rows_max, room)
+    rows = _walk_with_room(packed, rows_max, room)
     if rows.properties_count > room:
-        rows = _walk_with_room(joined, rows_max, rows.properties_count)
+        rows = _walk_with_room(packed, rows_max, rows.properties_count)
     return rows
 
 
-def _walk_with_room(joined: _Joined, rows_max: int, properties_max: int) -> _Rows:
+def _walk_with_room(packed: _Packed, rows_max: int, properties_max: int) -> _Rows:
     keys, values, ordering_keys = (np.empty(2 * rows_max + 1, np.int32) for _ in range(3))
     names, texts = (np.empty(2 * properties_max + 1, np.int32) for _ in range(2))
     event_times, sequence_ids = np.empty(rows_max, np.int64), np.empty(rows_max, np.int64)
     flags, entry, batch_index = np.empty(rows_max, np.uint8), np.empty(rows_max, np.int32), np.empty(rows_max, np.int32)
     offsets = np.empty(rows_max + 1, np.int32)
     flaw, at, message, count, properties = walk.walk_rows(
-        *(as_array(joined.data), joined.heads, keys, values, ordering_keys, names, texts),
+        *(as_array(packed.data), packed.heads, keys, values, ordering_keys, names, texts),
         *(event_times, sequence_ids, flags, entry, batch_index, offsets),
     )
     if flaw:
-        raise _error(flaw, joined.source[at], message)
+        raise _error(flaw, packed.source[at], message)
     spans = slice(2 * count + 1)
     return _Rows(
         count,
-        joined.heads["rows"],
+        packed.heads["rows"],
         keys[spans],
         values[spans],
         ordering_keys[spans],
@@ -367,103 +343,104 @@ def _error(flaw: int, entry: EntryRef, message: int) -> Exception:
 # -- to columns
 
 
-def _keys(joined: _Joined, rows: _Rows) -> pa.Array:
-    column = _binary(joined, rows, rows.keys, walk.HAS_KEY)
+def _keys(packed: _Packed, rows: _Rows) -> pa.Array:
+    column = _binary(packed, rows, rows.keys, walk.HAS_KEY)
     if not rows.any_has(walk.KEY_IS_BASE64):
         return column
     decoded = decode_base64(column, rows.has(walk.KEY_IS_BASE64))
     if isinstance(decoded, int):
-        name = _name(joined.source[rows.entry[decoded]])
+        name = _name(packed.source[rows.entry[decoded]])
         raise RemoteProtocolError(f"{name} cannot be decoded: a key is marked as base64 but is not")
     return decoded
 
 
-def _binary(joined: _Joined, rows: _Rows, spans: Int32s, flag: int) -> pa.Array:
+def _binary(packed: _Packed, rows: _Rows, spans: Int32s, flag: int) -> pa.Array:
     if not rows.any_has(flag):
         return pa.nulls(rows.count, pa.binary())
     valid = None if rows.all_have(flag) else rows.has(flag)
-    return cols.gather(as_array(joined.data), spans, rows.count, valid)
+    return cols.gather(as_array(packed.data), spans, rows.count, valid)
 
 
-def _properties(joined: _Joined, rows: _Rows) -> pa.Array:
+def _properties(packed: _Packed, rows: _Rows) -> pa.Array:
     offsets = rows.property_offsets
     if not rows.properties_count:
         return cols.no_properties(offsets)
-    repeated = walk.has_repeated_names(as_array(joined.data), rows.names, offsets, _COMPARED_PROPERTIES_MAX)
-    return cols.properties(*_names_and_values(joined, rows), offsets, repeated=repeated)
+    repeated = walk.has_repeated_names(as_array(packed.data), rows.names, offsets, _COMPARED_PROPERTIES_MAX)
+    return cols.properties(*_names_and_values(packed, rows), offsets, repeated=repeated)
 
 
-def _property_pairs(joined: _Joined, rows: _Rows) -> pa.Array:
-    names, values = _names_and_values(joined, rows)
+def _property_pairs(packed: _Packed, rows: _Rows) -> pa.Array:
+    names, values = _names_and_values(packed, rows)
     kind = PROPERTY_PAIRS.type
     pairs = pa.StructArray.from_arrays([cols.text(names), values], fields=list(kind.value_type.fields))
     return pa.ListArray.from_arrays(cols.numbers(rows.property_offsets), pairs, type=kind)
 
 
-def _names_and_values(joined: _Joined, rows: _Rows) -> tuple[pa.Array, pa.Array]:
+def _names_and_values(packed: _Packed, rows: _Rows) -> tuple[pa.Array, pa.Array]:
     count = rows.properties_count
     names, values = (
-        cols.gather(as_array(joined.data), each[: 2 * count + 1], count) for each in (rows.names, rows.texts)
+        cols.gather(as_array(packed.data), each[: 2 * count + 1], count) for each in (rows.names, rows.texts)
     )
     return names, values
 
 
-def _indexes(joined: _Joined, rows: _Rows) -> pa.Array:
-    firsts = rows.spread(joined.indexes - joined.heads["messages"] + 1)
-    known = joined.indexes >= 0
+def _indexes(packed: _Packed, rows: _Rows) -> pa.Array:
+    indexes = np.array([entry.index for entry in packed.source], np.int64)
+    firsts = rows.spread(indexes - packed.heads["messages"] + 1)
+    known = indexes >= 0
     valid = None if known.all() else rows.spread(known)
     return cols.numbers(firsts + np.maximum(rows.batch_index, 0), valid)
 
 
-def _head_bytes(joined: _Joined, part: str, valid: NDArray[np.bool_] | None = None) -> pa.Array:
+def _head_bytes(packed: _Packed, part: str, valid: NDArray[np.bool_] | None = None) -> pa.Array:
     """Bytes of the heads, one value for each entry, of ``part``."""
-    entries = len(joined.source)
+    entries = len(packed.source)
     spans = np.zeros(2 * entries + 1, np.int32)
-    spans[1::2] = joined.heads[f"{part}_start"]
-    spans[2::2] = joined.heads[f"{part}_end"]
-    return cols.gather(as_array(joined.data), spans, entries, valid)
+    spans[1::2] = packed.heads[f"{part}_start"]
+    spans[2::2] = packed.heads[f"{part}_end"]
+    return cols.gather(as_array(packed.data), spans, entries, valid)
 
 
-def _producer_names(joined: _Joined, rows: _Rows) -> pa.Array:
-    return cols.text(_head_bytes(joined, "producer")).take(cols.numbers(rows.entry))
+def _producer_names(packed: _Packed, rows: _Rows) -> pa.Array:
+    return cols.text(_head_bytes(packed, "producer")).take(cols.numbers(rows.entry))
 
 
-def _replicated_from(joined: _Joined, rows: _Rows) -> pa.Array:
-    start, end = joined.heads["replicated_start"], joined.heads["replicated_end"]
+def _replicated_from(packed: _Packed, rows: _Rows) -> pa.Array:
+    start, end = packed.heads["replicated_start"], packed.heads["replicated_end"]
     if not (start < end).any():
         return pa.nulls(rows.count, pa.string())
-    names = cols.text(_head_bytes(joined, "replicated", start < end))
+    names = cols.text(_head_bytes(packed, "replicated", start < end))
     return names.take(cols.numbers(rows.entry))
 
 
-def _schema_versions(joined: _Joined, rows: _Rows) -> pa.Array:
+def _schema_versions(packed: _Packed, rows: _Rows) -> pa.Array:
     """A version is a number of eight bytes; old clients sent more, of which these come first. Fewer name no schema."""
-    start, end = joined.heads["schema_start"], joined.heads["schema_end"]
+    start, end = packed.heads["schema_start"], packed.heads["schema_end"]
     whole = end - start >= _VERSION_BYTES
     versions = np.zeros(len(start), np.int64)
     places = start[whole, np.newaxis] + np.arange(_VERSION_BYTES)
-    versions[whole] = np.frombuffer(joined.data, np.uint8)[places].view(">i8")[:, 0]
+    versions[whole] = np.frombuffer(packed.data, np.uint8)[places].view(">i8")[:, 0]
     return cols.numbers(rows.spread(versions), rows.spread(whole))
 
 
-def _batch_sizes(joined: _Joined, rows: _Rows) -> pa.Array:
-    messages = rows.spread(joined.heads["messages"].astype(np.int32))
+def _batch_sizes(packed: _Packed, rows: _Rows) -> pa.Array:
+    messages = rows.spread(packed.heads["messages"].astype(np.int32))
     return cols.numbers(np.where(rows.batch_index < 0, np.int32(0), messages))
 
 
-_BUILDERS: Final[dict[str, Callable[[_Joined, _Rows], pa.Array]]] = {
-    "ledger": lambda joined, rows: cols.numbers(rows.spread(joined.ledgers)),
-    "entry": lambda joined, rows: cols.numbers(rows.spread(joined.entries)),
+_BUILDERS: Final[dict[str, Callable[[_Packed, _Rows], pa.Array]]] = {
+    "ledger": lambda packed, rows: cols.numbers(rows.spread(np.array([e.ledger for e in packed.source], np.int64))),
+    "entry": lambda packed, rows: cols.numbers(rows.spread(np.array([e.entry for e in packed.source], np.int64))),
     "batch_index": lambda _, rows: cols.numbers(rows.batch_index),
     "index": _indexes,
     "key": _keys,
     "key_is_bytes": lambda _, rows: cols.booleans(rows.has(walk.KEY_IS_BASE64), rows.has(walk.HAS_KEY)),
-    "value": lambda joined, rows: _binary(joined, rows, rows.values, walk.HAS_VALUE),
-    "ordering_key": lambda joined, rows: _binary(joined, rows, rows.ordering_keys, walk.HAS_ORDERING_KEY),
+    "value": lambda packed, rows: _binary(packed, rows, rows.values, walk.HAS_VALUE),
+    "ordering_key": lambda packed, rows: _binary(packed, rows, rows.ordering_keys, walk.HAS_ORDERING_KEY),
     "properties": _properties,
     "property_pairs": _property_pairs,
     "event_time": lambda _, rows: cols.numbers(rows.event_times, rows.event_times != 0),
-    "publish_time": lambda joined, rows: cols.numbers(rows.spread(joined.heads["publish_time"])),
+    "publish_time": lambda packed, rows: cols.numbers(rows.spread(packed.heads["publish_time"])),
     "sequence_id": lambda _, rows: cols.numbers(rows.sequence_ids),
     "producer_name": _producer_names,
     "batch_size": _batch_sizes,

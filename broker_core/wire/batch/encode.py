@@ -88,7 +88,7 @@ def encode_entries(
         return []
     plan = _plan_entries(Rows.of(rows), first_sequence_id, messages_max, min(bytes_max, message_bytes_max), borders)
     _check_sizes(plan, message_bytes_max, in_chunks=cut is not None)
-    author = _Author(plan, producer_name, publish_time_ms, compression, cut or _never)
+    author = _Author(plan, producer_name, publish_time_ms, compression, cut)
     return author.compressed_entries() if compression != NONE else author.plain_entries()
 
 
@@ -100,7 +100,7 @@ class _Author:
     producer_name: str
     publish_time_ms: int
     compression: int
-    cut: Cut
+    cut: Cut | None
 
     def plain_entries(self) -> list[EncodedEntry]:
         """Heads are made first, so that each entry can be written where it will stay."""
@@ -215,17 +215,13 @@ class _Author:
         if payload is None:
             metadata.null_value = True
         sent = packed or payload or b""
-        chunks = self.cut(metadata, sent)
+        chunks = () if self.cut is None else self.cut(metadata, sent)
         if not chunks:
             return [self._entry(e, seal_entry(metadata.SerializeToString(), sent))]
         return [
             self._entry(e, head)._replace(tail=part, chunks_behind=behind)
             for behind, (head, part) in zip(reversed(range(len(chunks))), chunks, strict=True)
         ]
-
-
-def _never(_metadata: MessageMetadata, _payload: BytesLike) -> Sequence[tuple[bytes, BytesLike]]:
-    return ()
 
 
 # -- how rows are cut into entries, before a byte is written: sizes, numbers and borders

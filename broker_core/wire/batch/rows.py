@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -93,11 +93,12 @@ def _properties(array: pa.Array | None, rows: int) -> tuple[NDArray[np.int32], B
     offsets = values_of(array.offsets)
     if array.null_count and np.diff(offsets)[presence(array) == 0].any():
         # A null list owns elements; Arrow's own flatten leaves them out, and so the offsets must be made anew.
-        return _properties(_without_nulls(array), rows)
+        return _properties(pa.array([row or [] for row in array.to_pylist()], array.type), rows)
     first, last = int(offsets[0]), int(offsets[-1])
     for part, what in ((names, "name"), (values, "value")):
-        if part.slice(first, last - first).null_count:
-            row = _first_null_row(part, offsets)
+        sent = part.slice(first, last - first)
+        if sent.null_count:
+            row = row_of_element(offsets, first + int(np.flatnonzero(presence(sent) == 0)[0]))
             raise RowError(row, f"has a property without a {what}", hint="leave such properties out")
     names, values = (narrow(part, "properties", pa.string()) for part in (names, values))
     for part, what in ((names, "name"), (values, "value")):
@@ -113,16 +114,6 @@ def _check_text(part: pa.Array, what: str, offsets: NDArray[np.int32]) -> None:
     at = int(np.flatnonzero(~is_text(column))[0])
     row = row_of_element(offsets, at + int(offsets[0]))
     raise RowError(row, f"has a property whose {what} is {column.get(at)!r}, which is not UTF-8", hint="encode it")
-
-
-def _without_nulls(array: pa.Array) -> pa.Array:
-    return pa.array([row or [] for row in array.to_pylist()], array.type)
-
-
-def _first_null_row(part: pa.Array, offsets: NDArray[np.int32]) -> int:
-    nulls: NDArray[Any] = np.flatnonzero(part.is_null().to_numpy(zero_copy_only=False))
-    at = nulls[np.searchsorted(nulls, offsets[0])]
-    return row_of_element(offsets, at)
 
 
 def _sequence_ids(batch: pa.RecordBatch) -> NDArray[np.int64] | None:
