@@ -25,23 +25,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class TaskPartition(InputPartition):
-    """A task, as an input partition of Spark."""
-
-    def __init__(self, task: ReadTask) -> None:
-        super().__init__(None)
-        self.task = task
-
-
 def input_partitions(tasks: Iterable[ReadTask]) -> list[InputPartition]:
     """One for each task."""
-    return [TaskPartition(task) for task in tasks]
+    return [InputPartition(task) for task in tasks]
 
 
 def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of the task that ``partition`` carries."""
-    assert isinstance(partition, TaskPartition)
-    yield from with_plain_errors(read_task(partition.task))
+    yield from with_plain_errors(read_task(partition.value))
     freeze_imports()
 
 
@@ -64,16 +55,8 @@ class PulsarishBatchReader(SentToWorkers, DataSourceReader):
         return read_partition(partition)
 
 
-class RowGroups(InputPartition):
-    """The row groups that one task reads, by number."""
-
-    def __init__(self, groups: Sequence[int]) -> None:
-        super().__init__(None)
-        self.groups = tuple(groups)
-
-
 class PulsarishReplayReader(SentToWorkers, DataSourceReader):
-    """The batch source of an exported batch: row groups of its file are shared out over cores."""
+    """The batch source of an exported batch: row groups of its file, by number, are shared out over cores."""
 
     def __init__(self, path: str, schema: StructType) -> None:
         from pulsarish_spark.replaying.export_file import open_export
@@ -89,11 +72,10 @@ class PulsarishReplayReader(SentToWorkers, DataSourceReader):
         cuts = [groups * task // tasks for task in range(tasks + 1)]
         shares = [range(low, high) for low, high in itertools.pairwise(cuts) if low < high]
         # Where there are no tasks, Spark makes one of its own, which says nothing.
-        return [RowGroups(share) for share in shares or [range(0)]]
+        return [InputPartition(share) for share in shares or [range(0)]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, RowGroups)
-        return with_plain_errors(self._batches(partition.groups))
+        return with_plain_errors(self._batches(partition.value))
 
     def _batches(self, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
         from pulsarish_spark.replaying.export_file import open_export

@@ -17,7 +17,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.utils import is_remote
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
@@ -32,9 +35,6 @@ from broker_core.client.dead_letters.letter_copies import (
 from broker_core.client.settings.policies import MAX_REDELIVER_COUNT_DEFAULT, letter_topics
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import DELIVER_AFTER_MS_MAX, Side, names_broker, option_texts, write_options
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _TIMES_MAX: Final = 2**31 - 2
 """Clients count to one more in 32 bits."""
@@ -66,8 +66,6 @@ def retry_later(
     one, if it has ``topic``. Returns when all copies are stored; ConfigError if it has not, or if a column is missing.
     A copy comes to the consumers that subscribed to the retry topic (``retryEnabled``).
     """
-    from pyspark.sql import functions
-
     _check(rows)
     if not 0 <= delay_s * 1000 <= DELIVER_AFTER_MS_MAX:
         raise ConfigError(
@@ -99,8 +97,6 @@ def dead_letter(
 ) -> None:
     """Give ``rows`` up: copies go to ``dead_letter_topic``, or to ``TOPIC-SUBSCRIPTION-DLQ``. As ``retry_later``
     else."""
-    from pyspark.sql import functions
-
     _check(rows)
     policy = DeadLetterPolicy(max_redeliver_count=MAX_REDELIVER_COUNT_DEFAULT, dead_letter_topic=dead_letter_topic)
     # Named after the topic itself, as with retries: of a partition its topic is meant.
@@ -123,8 +119,6 @@ def _check_broker(topic: str, options: Mapping[str, object]) -> None:
 
     Rows do not tell where they are from. Elsewhere nobody would read the copies, and the originals are acknowledged.
     """
-    from pyspark.sql.utils import is_remote
-
     given = option_texts(None, options)
     if names_broker(given, Side.BATCH_WRITE) or is_remote():  # The embedded broker of a remote session is not ours.
         return
@@ -140,8 +134,6 @@ def _check_broker(topic: str, options: Mapping[str, object]) -> None:
 
 def _first(subscription: str) -> dict[str, Column]:
     """The first place of a message, which stays the same in every copy."""
-    from pyspark.sql import functions
-
     return {
         REAL_TOPIC: functions.coalesce(_property(REAL_TOPIC), functions.col("topic")),
         ORIGIN_MESSAGE_ID: functions.coalesce(_property(ORIGIN_MESSAGE_ID), functions.col("message_id")),
@@ -150,16 +142,12 @@ def _first(subscription: str) -> dict[str, Column]:
 
 
 def _property(name: str) -> Column:
-    from pyspark.sql import functions
-
     return functions.element_at(functions.col("properties"), name)
 
 
 def _number_of(name: str) -> Column:
     """A property that counts, as a bigint; 0 where there is none, or none that is a number from 0 up. Anybody can
     write the largest number there is, so the count ends where one more still fits."""
-    from pyspark.sql import functions
-
     least, most = (functions.lit(bound).cast("bigint") for bound in (0, _TIMES_MAX))
     counted = functions.coalesce(_property(name).try_cast("bigint"), least)
     return functions.greatest(least, functions.least(counted, most))
@@ -167,16 +155,12 @@ def _number_of(name: str) -> Column:
 
 def _properties(system: Mapping[str, Column]) -> Column:
     """The message's own, with ``system`` over them."""
-    from pyspark.sql import functions
-
     own = functions.map_filter("properties", lambda name, _: ~name.isin(*system))
     pairs = [part for name, value in system.items() for part in (functions.lit(name), value)]
     return functions.coalesce(functions.map_concat(own, functions.create_map(*pairs)), functions.create_map(*pairs))
 
 
 def _send(rows: DataFrame, extra: Mapping[str, Column], options: Mapping[str, object]) -> None:
-    from pyspark.sql import functions
-
     copied = {name: functions.col(name) for name in _COPIED if name in rows.columns}
     if "key_is_bytes" in copied:
         # Null: text where it is UTF-8. Clients in other languages send what is not as text too; a copy has its bytes.

@@ -7,7 +7,10 @@ SUBSCRIBE on. A generated name is proof too: nobody writes one by hand. Knows no
 
 from __future__ import annotations
 
+import os
+import platform
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +23,9 @@ _KIND: Final = "pulsarish.spark"
 _CREATED: Final = "pulsarish.spark.created"
 _HOST: Final = "pulsarish.spark.host"
 _APPLICATION: Final = "pulsarish.spark.application"
+
+_APPLICATION_ID: Final = "SPARK_APPLICATION_ID"
+"""The variable that Spark sets on Kubernetes; other starters of jobs may set it too."""
 
 _HOLD: Final = ".spark-hold"
 _CHUNK_HOLD: Final = ".spark-chunks"
@@ -39,11 +45,21 @@ class SparkMark:
     host: str = ""
     application: str = ""
 
+    @classmethod
+    def of_this_process(cls, kind: str, now_ms: int) -> SparkMark:
+        """The mark of a subscription that is made now. Spark tells a Python source neither query nor checkpoint."""
+        return cls(kind, now_ms, platform.node(), os.environ.get(_APPLICATION_ID, ""))
+
     def properties(self) -> dict[str, str]:
         """As a broker keeps it, readable in statistics."""
         created = "" if self.created_ms is None else _text_of(self.created_ms)
         written = {_KIND: self.kind, _CREATED: created, _HOST: self.host, _APPLICATION: self.application}
         return {name: text for name, text in written.items() if text}
+
+
+def generated_name(prefix: str = "") -> str:
+    """A new name for the subscription of a query; ``prefix`` instead of the usual beginning."""
+    return f"{prefix or GENERATED_PREFIX}-{uuid.uuid4().hex[:12]}"
 
 
 def hold_name(subscription: str, consumer_name: str) -> str:

@@ -30,7 +30,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from broker_core.base.clock import SystemClock
@@ -229,13 +229,8 @@ def _only_starter(data_dir: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            _unlock(lock)
-
-
-def _unlock(lock: BinaryIO) -> None:
-    """Let a lock go before its file is closed, for a fork that another thread made meanwhile has the file open too, and
-    with it the lock."""
-    fcntl.flock(lock, fcntl.LOCK_UN)
+            # Before the file is closed: a fork of another thread may have it open too, and with it the lock.
+            fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _await_predecessor(data_dir: Path) -> None:

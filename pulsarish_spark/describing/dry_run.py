@@ -121,7 +121,7 @@ def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
     # With a name of its own no subscription is there, so none is looked for.
     cursors = Cursors(client, options.subscription, SystemClock())
     first_start = FirstStart(view, cursors, options, LossPolicy(options.on_loss == "fail"))
-    looks = {key: _stand(client, view, name, options.subscription) for key, name in layout.names.items()}
+    looks = {key: _stand(view, name, options.subscription) for key, name in layout.names.items()}
     notes = []
     try:
         starts = first_start.find({key: name for key, name in layout.names.items() if not looks[key].in_use})
@@ -163,19 +163,15 @@ class _Stand(NamedTuple):
     in_use: bool = False
 
 
-def _stand(client: Client, view: BrokerView, name: str, subscription: str) -> _Stand:
+def _stand(view: BrokerView, name: str, subscription: str) -> _Stand:
     if not subscription:
         return _Stand()
     try:
-        cursor = client.open_cursor(name, subscription, must_exist=True)
+        return _Stand(view.unread_of(name, subscription))
     except (SubscriptionNotFoundError, PartitionUnmadeError):
         return _Stand()
     except ConsumerBusyError:
         return _Stand(in_use=True)
-    try:
-        return _Stand(view.unread(name, cursor.mark_delete()))
-    finally:
-        cursor.close()
 
 
 def _ending(view: BrokerView, options: ReadOptions, found: list[_Found]) -> list[_Found]:

@@ -25,7 +25,7 @@ pattern of topics that the query reads, if it reads one: topics that match and a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
@@ -165,10 +165,11 @@ class SourceOffset:
             document[_SUBSCRIPTION] = self.subscription
         if self.pattern:
             document[_PATTERN] = self.pattern
-        for key in sorted(self.points):
-            for word, number in ((_BEHIND, self.points[key].behind), (_PUBLISHED, self.points[key].published_ms)):
-                if number is not None:
-                    document.setdefault(word, {}).setdefault(key.topic, {})[str(key.partition)] = number
+        behind = {key: points.behind for key, points in self.points.items()}
+        published = {key: points.published_ms for key, points in self.points.items()}
+        for word, numbers in ((_BEHIND, behind), (_PUBLISHED, published)):
+            if known := {key: number for key, number in numbers.items() if number is not None}:
+                document[word] = by_topic(known)
         return document
 
     @classmethod
@@ -181,12 +182,11 @@ class SourceOffset:
             )
         try:
             topics = {topic: found for topic, found in document.items() if topic not in NO_TOPICS}
-            points = {key: Points(Offset.parse(text)) for key, text in _items(topics)}
+            points = {key: Points(Offset.parse(text)) for key, text in by_partition(topics).items()}
             starts = _from_map(document.get(_START) or document.get(_ADDED, {}))
             seen = _from_map(document.get(_SEEN, {}))
-            behind, published = (
-                {key: int(number) for key, number in _items(document.get(word, {}))} for word in (_BEHIND, _PUBLISHED)
-            )
+            counted = (by_partition(document.get(word, {})) for word in (_BEHIND, _PUBLISHED))
+            behind, published = ({key: int(number) for key, number in found.items()} for found in counted)
             subscription, pattern = document.get(_SUBSCRIPTION, ""), document.get(_PATTERN, "")
             if not isinstance(subscription, str) or not isinstance(pattern, str):
                 raise ValueError(f"{subscription!r} or {pattern!r} is no text")
@@ -202,19 +202,25 @@ class SourceOffset:
 
 
 def _to_map(offsets: Offsets) -> OffsetJson:
-    document: OffsetJson = {}
-    for key in sorted(offsets):
-        document.setdefault(key.topic, {})[str(key.partition)] = offsets[key].text(key.partition)
-    return document
+    return by_topic({key: offset.text(key.partition) for key, offset in offsets.items()})
 
 
 def _from_map(document: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, Offset]:
-    return {key: Offset.parse(text) for key, text in _items(document)}
+    return {key: Offset.parse(text) for key, text in by_partition(document).items()}
 
 
-def _items(document: Mapping[str, Mapping[str, T]]) -> Iterator[tuple[TopicPartition, T]]:
-    """The values of a map of topics and partitions, each with its partition."""
+def by_topic(values: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
+    """A map from topics to maps from partitions, sorted, as JSON has it."""
+    document: dict[str, dict[str, T]] = {}
+    for key in sorted(values):
+        document.setdefault(key.topic, {})[str(key.partition)] = values[key]
+    return document
+
+
+def by_partition(document: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, T]:
+    """The inverse of ``by_topic``."""
+    found: dict[TopicPartition, T] = {}
     for topic, partitions in document.items():
         name = str(TopicName.parse(topic))
-        for partition, found in partitions.items():
-            yield TopicPartition(name, int(partition)), found
+        found |= {TopicPartition(name, int(partition)): value for partition, value in partitions.items()}
+    return found

@@ -23,7 +23,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, CursorHandle, CursorLook, close_all, look_at_all, start_all_acks
-from pulsarish_spark.connecting.marking import new_mark
+from broker_core.client.spark_marks import SparkMark
 from pulsarish_spark.places.offsets import Offset
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Cursors:
         self._is_new_name = is_new_name
         self._client = client
         self._clock = clock
-        self._mark = new_mark("stream", clock.now_ms()).properties()
+        self._mark = SparkMark.of_this_process("stream", clock.now_ms()).properties()
         self._cursors: dict[str, CursorHandle] = {}
         self._begun: dict[str, tuple[int, Position]] = {}
         """Session and position of the last acknowledgement that was begun on each partition and has not failed."""

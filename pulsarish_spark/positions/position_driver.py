@@ -23,7 +23,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.positions import Position
 from broker_core.client import Client
-from pulsarish_spark.connecting.marking import generated_name
+from broker_core.client.spark_marks import generated_name
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions

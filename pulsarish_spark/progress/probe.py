@@ -55,7 +55,7 @@ class LagProbe:
         oldest = None if name is None else client.first_entry_at(name, unread.at.position)
         if oldest is None:  # The entry was deleted meanwhile; the query will tell.
             return behind
-        expiry = self._policies.of(unread.key.topic)
+        expiry = self._policies.of_all([unread.key.topic])[unread.key.topic]
         return behind._replace(
             bytes=_bytes_about(behind, oldest),
             seconds=self._age_s(oldest),

@@ -14,9 +14,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset
+from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset, by_partition
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.queue.queue_offset import QueueBacklog, by_partition
+from pulsarish_spark.queue.queue_offset import QueueBacklog
 
 
 class PartitionLag(NamedTuple):
@@ -93,9 +93,10 @@ def farther(one: PartitionLag, other: PartitionLag) -> PartitionLag:
 def _together(lags: Sequence[PartitionLag], counted: Callable[[Sequence[Any]], Any]) -> PartitionLag:
     """``lags`` as one, whose messages, entries and bytes ``counted`` makes of theirs."""
     *counts, seconds, expires_s = zip(*lags, strict=True)
-    known = [None if None in each else counted(each) for each in counts]
+    messages, entries, size = (None if None in each else counted(each) for each in counts)
     longest = None if None in seconds else max(seconds)
-    return PartitionLag(*known, longest, min((each for each in expires_s if each is not None), default=None))
+    first = min((each for each in expires_s if each is not None), default=None)
+    return PartitionLag(messages, entries, size, longest, first)
 
 
 # -- the offsets of a report

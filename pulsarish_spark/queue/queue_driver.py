@@ -26,8 +26,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.client import Client, CursorHandle, DeadLetterPolicy
 from broker_core.client.settings.policies import MAX_REDELIVER_COUNT_DEFAULT, letter_topics
-from broker_core.client.spark_marks import hold_name
-from pulsarish_spark.connecting.marking import new_mark
+from broker_core.client.spark_marks import SparkMark, hold_name
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_with_partition
 from pulsarish_spark.options import QueueOptions, ReadOptions
@@ -310,7 +309,7 @@ class HoldCursors:
         self._client = client
         self._name = name
         self._mark_deletes = mark_deletes
-        self._mark = new_mark("hold", clock.now_ms()).properties()
+        self._mark = SparkMark.of_this_process("hold", clock.now_ms()).properties()
         self._cursors: dict[TopicPartition, CursorHandle] = {}
 
     def open(self, names: Mapping[TopicPartition, str]) -> None:

@@ -22,11 +22,11 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from broker_core.base.errors import UsageError
-from broker_core.base.names import TopicName
 from broker_core.base.positions import Position, positions_of
+from pulsarish_spark.places.offsets import by_partition, by_topic
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.entry_ids import Entries, EntryOrRun, EntryRun, entries_of_text, entries_to_text, ids_of
 
@@ -37,8 +37,6 @@ TEXT_BYTES_MAX: Final = 256 * 1024
 
 IdTexts: TypeAlias = Mapping[int, str]
 """Entries by ledger."""
-
-T = TypeVar("T")
 
 _POSITION: Final = re.compile(r"(\d+):(\d+)")
 
@@ -103,19 +101,14 @@ class QueueOffset:
         document: dict[str, Any] = {"queue": FORM, "n": self.n}
         if self.n:
             document["m"] = self.messages
-        tables: dict[str, dict[str, Any]] = {"topics": {}, "part": {}, "again": {}, "published": {}}
-        for key in sorted(self.partitions):
-            batch = self.partitions[key]
-            said = {
-                "topics": _ledgers(batch.ids),
-                "part": {str(at): f"{bits:x}" for at, bits in sorted(batch.parts.items())},
-                "again": {str(count): _ledgers(ids) for count, ids in sorted(batch.again.items())},
-                "published": batch.published_ms,
-            }
-            for word, what in said.items():
-                if what:
-                    tables[word].setdefault(key.topic, {})[str(key.partition)] = what
-        return document | {word: table for word, table in tables.items() if table}
+        tables: dict[str, dict[TopicPartition, Any]] = {"topics": {}, "part": {}, "again": {}, "published": {}}
+        for key, batch in self.partitions.items():
+            tables["topics"][key] = _ledgers(batch.ids)
+            tables["part"][key] = {str(at): f"{bits:x}" for at, bits in sorted(batch.parts.items())}
+            tables["again"][key] = {str(count): _ledgers(ids) for count, ids in sorted(batch.again.items())}
+            tables["published"][key] = batch.published_ms
+        filled = {word: {key: told for key, told in table.items() if told} for word, table in tables.items()}
+        return document | {word: by_topic(table) for word, table in filled.items() if table}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> QueueOffset:
@@ -180,10 +173,7 @@ class QueueBacklog:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types, in the one order."""
-        topics: dict[str, dict[str, int | None]] = {}
-        for key in sorted(self.entries):
-            topics.setdefault(key.topic, {})[str(key.partition)] = self.entries[key]
-        return {"queue": FORM, "behind": topics}
+        return {"queue": FORM, "behind": by_topic(self.entries)}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> QueueBacklog | None:
@@ -207,15 +197,6 @@ def _texts(ledgers: Mapping[str, str]) -> dict[int, str]:
     for text in ledgers.values():
         entries_of_text(text)
     return {int(ledger): text for ledger, text in ledgers.items()}
-
-
-def by_partition(table: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, T]:
-    """A table of topics and partitions by partition."""
-    return {
-        TopicPartition(str(TopicName.parse(topic)), int(partition)): what
-        for topic, partitions in table.items()
-        for partition, what in partitions.items()
-    }
 
 
 def _position(text: str) -> Position:

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from pyroaring import BitMap
 
@@ -30,6 +30,9 @@ of going around."""
 
 KEPT_S: Final = 300.0
 """A minute to the disk, another one until another broker has taken over, and a reserve beside that."""
+
+K = TypeVar("K")
+E = TypeVar("E")
 
 Unit: TypeAlias = tuple[EntryOrRun, ...]
 """Entries that a batch has whole or not at all: one, or the chunks of a message, the last one at the end. Or a run,
@@ -51,10 +54,7 @@ class Taken:
 
     def ids(self) -> dict[Source, dict[int, Entries]]:
         """The ids of all entries, by consumer and ledger."""
-        found: dict[Source, list[EntryOrRun]] = {}
-        for source, unit in self.units:
-            found.setdefault(source, []).extend(unit)
-        return {source: ids_of(entries) for source, entries in found.items()}
+        return {source: ids_of(entries) for source, entries in _gathered(self.units).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,7 @@ class Choice(Taken):
 
     def entries(self) -> dict[TopicPartition, list[EntryOrRun]]:
         """All entries by partition."""
-        found: dict[TopicPartition, list[EntryOrRun]] = {}
-        for source, unit in self.units:
-            found.setdefault(source.key, []).extend(unit)
-        return found
+        return _gathered((source.key, unit) for source, unit in self.units)
 
     def taken(self) -> dict[Source, int]:
         """Messages by consumer."""
@@ -97,10 +94,7 @@ class Dropped(Taken):
 
     def positions(self) -> dict[Source, list[Position]]:
         """The position of each entry, by consumer."""
-        found: dict[Source, list[Position]] = {}
-        for source, unit in self.units:
-            found.setdefault(source, []).extend(each.position for each in unit)
-        return found
+        return {source: [each.position for each in given] for source, given in _gathered(self.units).items()}
 
 
 class Unfinished(NamedTuple):
@@ -312,6 +306,14 @@ def _has_repeats(taken: Iterable[tuple[Source, Unit]]) -> bool:
         span = (last.first, last.end) if isinstance(last, EntryRun) else (last.entry, last.entry + 1)
         spans.setdefault((source.key, last.ledger), []).append(span)
     return any(later[0] < earlier[1] for found in spans.values() for earlier, later in pairwise(sorted(found)))
+
+
+def _gathered(units: Iterable[tuple[K, Iterable[E]]]) -> dict[K, list[E]]:
+    """All entries of ``units`` by consumer or partition, in their order."""
+    found: dict[K, list[E]] = {}
+    for owner, unit in units:
+        found.setdefault(owner, []).extend(unit)
+    return found
 
 
 def _messages_of(units: Sequence[tuple[Source, Unit]]) -> Counter[Source]:

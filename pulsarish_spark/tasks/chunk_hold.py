@@ -53,9 +53,9 @@ class ChunkHold:
             )
 
     def _make(self, client: Client, topic: str, start: Position) -> None:
-        from pulsarish_spark.connecting.marking import new_mark
+        from broker_core.client.spark_marks import SparkMark
 
-        mark = new_mark("chunks", SystemClock().now_ms()).properties()
+        mark = SparkMark.of_this_process("chunks", SystemClock().now_ms()).properties()
         client.open_cursor(topic, self.name, _placed(client, topic, start), subscription_properties=mark).close()
 
 

@@ -10,6 +10,7 @@ was deleted looks the same, so who knows that it had messages says so.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -197,7 +198,7 @@ class BrokerView:
         """The first message that a subscription has not acknowledged, or the end; ConfigError if it is not there or
         its position cannot be asked for: that takes the place of its only consumer for a moment."""
         try:
-            cursor = self._client.open_cursor(name, subscription, must_exist=True)
+            return self.unread_of(name, subscription)
         except SubscriptionNotFoundError as error:
             raise ConfigError(
                 f'{what} is where subscription "{subscription}" stands, and there is no such subscription',
@@ -210,10 +211,12 @@ class BrokerView:
                 f'{what} is where subscription "{subscription}" stands, and a consumer is connected to it',
                 hint="stop its consumers for the moment in which this query starts, or begin at an id or a time",
             ) from error
-        try:
+
+    def unread_of(self, name: str, subscription: str) -> Offset:
+        """The first message that a subscription which is there has not acknowledged, or the end; errors as of
+        ``open_cursor``."""
+        with contextlib.closing(self._client.open_cursor(name, subscription, must_exist=True)) as cursor:
             return self.unread(name, cursor.mark_delete())
-        finally:
-            cursor.close()
 
     def unread(self, name: str, mark_delete: Position | None) -> Offset:
         """The first message that a subscription which has acknowledged so far has not, or the end."""

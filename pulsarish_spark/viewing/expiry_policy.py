@@ -57,12 +57,9 @@ class ExpiryPolicies:
         self._failed_at: float | None = None
         self._told = False
 
-    def of(self, topic: str) -> ExpiryPolicy | None:
-        """The expiry of unread messages of a topic, by its full name without the partition; None: it is not known."""
-        return self.of_all([topic])[topic]
-
     def of_all(self, topics: Collection[str]) -> dict[str, ExpiryPolicy | None]:
-        """The expiry of unread messages of each of ``topics``. A few connections each ask for a part of them."""
+        """The expiry of unread messages of each of ``topics``, full names without the partition; None: it is not known.
+        A few connections each ask for a part of them."""
         now = self._clock.monotonic()
         due = [topic for topic in topics if now - self._found.get(topic, (-math.inf, None))[0] > POLICY_S]
         if due and not self._is_left_alone:

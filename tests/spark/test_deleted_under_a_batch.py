@@ -8,12 +8,11 @@ import logging
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import pytest
 
 from pulsarish_spark import embedded_broker
-from pulsarish_spark.batch_reader import TaskPartition
 from pulsarish_spark.losses.loss import DataLossError
 from tests.spark.batches import batch_reader, count_rows
 from tests.spark.brokers import Broker, numbers
@@ -87,9 +86,9 @@ def test_a_topic_that_is_shorter_than_when_it_was_planned_is_a_loss(tmp_path: Pa
         planned, read = (Broker(each.service_url, each.http_url) for each in started)
         planned.send_one_by_one("t", numbers(0, 10))
         read.send_one_by_one("t", numbers(0, 3))
-        last = cast("TaskPartition", batch_reader(planned, "t", maxRecordsPerPartition=5).partitions()[-1])
+        last = batch_reader(planned, "t", maxRecordsPerPartition=5).partitions()[-1]
         reader = batch_reader(read, "t")
-        last.task = replace(last.task, address=cast("TaskPartition", reader.partitions()[0]).task.address)
+        last.value = replace(last.value, address=reader.partitions()[0].value.address)
         with pytest.raises(DataLossError, match=r"t\[0\] ends at 1:3@3, before 1:5@5 where reading should go on"):
             count_rows(reader, last)
     finally:

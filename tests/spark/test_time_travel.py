@@ -13,7 +13,6 @@ import pytest
 
 from broker_core.base.clock import SystemClock
 from broker_core.client import Client
-from pulsarish_spark.batch_reader import TaskPartition
 from pulsarish_spark.tasks.task import RangeReading
 from tests.spark.batches import batch_reader, read_values
 from tests.spark.brokers import Broker, eventually
@@ -64,8 +63,8 @@ def test_ledgers_outside_of_a_window_are_not_read(cell: Broker, topic: str, past
     """The plan has only entries inside, so the read does not notice that an older ledger goes while it runs."""
     window = {"startingTimestamp": past.sent_ms[11] + 1, "endingTimestamp": past.sent_ms[17] + 1}
     reader = batch_reader(cell, topic, **window)
-    tasks = [cast("TaskPartition", partition) for partition in reader.partitions()]
-    ranges = [cast("RangeReading", reading).range for each in tasks for reading in each.task.readings]
+    tasks = reader.partitions()
+    ranges = [cast("RangeReading", reading).range for each in tasks for reading in each.value.readings]
     entries = 0
     for each in ranges:
         assert each.end is not None
