@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, get_args
 
 import msgspec
 
@@ -75,7 +75,7 @@ def declared() -> dict[str, Setting]:
             field=field.name,
             default=field.default,
             accepts=accepts(field.type),
-            description=_description(field.type),
+            description=get_args(annotations[name])[-1],
             type=annotations[name],
         )
         for name, field in types.items()
@@ -181,8 +181,3 @@ def _is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _description(kind: msgspec.inspect.Type) -> str:
-    schema: dict[str, Any] = getattr(kind, "extra_json_schema", None) or {}
-    return str(schema.get("description", ""))
