@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -38,8 +38,25 @@ QuotaPolicy = Literal["producer_request_hold", "producer_exception", "consumer_b
 QuotaType = Literal["destination_storage", "message_age"]
 
 
-class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Compound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A policy of several values. ``SETTINGS``: the setting that each field stands in for, in the order of fields."""
+
+    SETTINGS: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The value that ``settings`` state."""
+        return cls(*(getattr(settings, name) for name in cls.SETTINGS))
+
+    def changes(self) -> dict[str, Any]:
+        """The settings that this policy stands in for."""
+        return dict(zip(self.SETTINGS, msgspec.structs.astuple(self), strict=True))
+
+
+class Retention(_Compound, frozen=True):
     """How long and how much of the acknowledged data is kept: minutes and MiB; -1: without limit, 0: not at all."""
+
+    SETTINGS = ("default_retention_time_in_minutes", "default_retention_size_in_mb")
 
     minutes: Annotated[int, msgspec.Meta(le=2**31 - 1)] = msgspec.field(default=0, name="retentionTimeInMinutes")
     size_mib: Annotated[int, msgspec.Meta(le=2**31 - 1)] = msgspec.field(default=0, name="retentionSizeInMB")
@@ -54,18 +71,6 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"retention of {self.minutes} minutes and {self.size_mib} MiB keeps nothing, as one of them is 0",
                 hint="use -1 for a limit that does not matter, or 0 for both to keep nothing",
             )
-
-    @classmethod
-    def of(cls, settings: Settings) -> Retention:
-        """The retention that ``settings`` state."""
-        return cls(settings.default_retention_time_in_minutes, settings.default_retention_size_in_mb)
-
-    def changes(self) -> dict[str, Any]:
-        """The settings that this policy stands in for."""
-        return {
-            "default_retention_time_in_minutes": self.minutes,
-            "default_retention_size_in_mb": self.size_mib,
-        }
 
     @property
     def nothing(self) -> bool:
@@ -91,7 +96,7 @@ class BacklogQuota(msgspec.Struct, frozen=True):
 _TOPIC_TYPES: Final = "set topicType to partitioned or non-partitioned"
 
 
-class AutoTopicCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+class AutoTopicCreation(_Compound, frozen=True, rename="camel", omit_defaults=True):
     """Whether the first use of a topic creates it, of which type, and with how many partitions."""
 
     allow_auto_topic_creation: bool
@@ -132,47 +137,26 @@ class AutoTopicCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         return changes
 
 
-class AutoSubscriptionCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class AutoSubscriptionCreation(_Compound, frozen=True, rename="camel"):
     """Whether the first consumer of a subscription creates it."""
+
+    SETTINGS = ("allow_auto_subscription_creation",)
 
     allow_auto_subscription_creation: bool
 
-    @classmethod
-    def of(cls, settings: Settings) -> AutoSubscriptionCreation:
-        """The value that ``settings`` state."""
-        return cls(settings.allow_auto_subscription_creation)
 
-    def changes(self) -> dict[str, Any]:
-        """The settings that this policy stands in for."""
-        return {"allow_auto_subscription_creation": self.allow_auto_subscription_creation}
-
-
-class DelayedDelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DelayedDelivery(_Compound, frozen=True):
     """Whether messages may be delayed, how exact that is, and how far; milliseconds, 0: without limit."""
+
+    SETTINGS = (
+        "delayed_delivery_enabled",
+        "delayed_delivery_tick_time_millis",
+        "delayed_delivery_max_delay_in_millis",
+    )
 
     active: bool = False
     tick_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = msgspec.field(default=0, name="tickTime")
     delay_max_ms: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(default=0, name="maxDeliveryDelayInMillis")
-
-    @classmethod
-    def of(cls, settings: Settings) -> DelayedDelivery:
-        """The value that ``settings`` state."""
-        return cls(
-            settings.delayed_delivery_enabled,
-            settings.delayed_delivery_tick_time_millis,
-            settings.delayed_delivery_max_delay_in_millis,
-        )
-
-    def changes(self) -> dict[str, Any]:
-        """The settings that this policy stands in for."""
-        return {
-            "delayed_delivery_enabled": self.active,
-            "delayed_delivery_tick_time_millis": self.tick_ms,
-            "delayed_delivery_max_delay_in_millis": self.delay_max_ms,
-        }
-
-
-_Compound = Retention | AutoTopicCreation | AutoSubscriptionCreation | DelayedDelivery
 
 
 @dataclass(frozen=True, slots=True)
