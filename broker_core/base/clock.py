@@ -17,15 +17,12 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Wall clock, integer milliseconds since the epoch. May jump in both directions."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary origin, never decreasing. Only differences mean anything."""
-        ...
 
     def uptime(self) -> float:
         """As ``monotonic``, with another origin, and it goes on while the machine sleeps, where the system can tell."""
-        ...
 
 
 class BlockingClock(Clock, Protocol):
@@ -33,7 +30,6 @@ class BlockingClock(Clock, Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Return when so many seconds of monotonic time have passed."""
-        ...
 
 
 class SystemClock:
@@ -58,7 +54,6 @@ class TimerHandle(Protocol):
 
     def cancel(self) -> None:
         """Disarm it; harmless if it has fired or was cancelled."""
-        ...
 
 
 class Timers(Protocol):
@@ -70,4 +65,3 @@ class Timers(Protocol):
         0 means as soon as possible, but never from inside this call. An asyncio event loop has this method, and may
         fire a little early; code that must not asks its clock again.
         """
-        ...

@@ -47,11 +47,9 @@ class Worker(Protocol):
 
     def work(self, is_over: Callable[[], bool]) -> bool:
         """Act on what there is until ``is_over``; whether there is more that can be acted on."""
-        ...
 
     def set_queued(self, queued: bool) -> None:
         """The worker waits for its turn, or does not any more."""
-        ...
 
 
 class Chore:

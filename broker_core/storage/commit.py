@@ -55,19 +55,15 @@ class GroupOwner(Protocol):
 
     def mark(self, offset: int) -> bytes:
         """The commit mark to be written at ``offset`` that covers everything before it."""
-        ...
 
     def group_begins(self) -> None:
         """A group is about to be written. Changes of the catalogue that are made here become durable after it."""
-        ...
 
     def group_durable(self, end: int) -> None:
         """Everything before ``end`` of the file is durable. Called before the callbacks of the group."""
-        ...
 
     def group_done(self) -> None:
         """All callbacks of the group were called."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

@@ -56,24 +56,19 @@ class File(Protocol):
 
     def write(self, offset: int, buffers: Sequence[bytes]) -> int:
         """Write the buffers one after the other from ``offset``; how many bytes were taken, which may be fewer."""
-        ...
 
     def read(self, offset: int, size: int) -> bytes:
         """``size`` bytes from ``offset``; fewer only at the end of the file."""
-        ...
 
     def sync(self) -> None:
         """Return when all that was written, and the size, will survive a power loss."""
-        ...
 
     def drop_cached(self, start: int, end: int) -> None:
         """The bytes from ``start`` to ``end``, all synced, may leave the system's memory. A hint that never fails."""
-        ...
 
     def removed(self) -> bool:
         """Whether the file cannot be found any more: it has no name, or another one has its name. False where the file
         system does not tell."""
-        ...
 
     def size(self) -> int: ...
 
@@ -96,49 +91,38 @@ class Disk(Protocol):
 
         NotAFileError, as from ``open_read_only``: there is a link, a pipe or the like in its place.
         """
-        ...
 
     def open_read_only(self, path: str) -> File:
         """Open an existing file for reading."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Whether the name is taken, by whatever it is."""
-        ...
 
     def size(self, path: str) -> int:
         """The size of a file; -1 if there is none."""
-        ...
 
     def list_dir(self, directory: str) -> list[str]:
         """The names in a directory, sorted."""
-        ...
 
     def list_files(self, directory: str) -> list[str]:
         """The names of regular files in a directory, sorted."""
-        ...
 
     def mkdir(self, path: str) -> None:
         """Create a directory and its missing parents, durably; if it exists, its name is durable after this."""
-        ...
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name; a file that had that name is gone."""
-        ...
 
     def unlink(self, path: str) -> None: ...
 
     def sync_dir(self, directory: str) -> None:
         """Return when all creates, renames and removals in a directory will survive a power loss."""
-        ...
 
     def space(self, directory: str) -> Space:
         """The space of the file system of ``directory``. Cheap: the system knows it without asking the disk."""
-        ...
 
     def lock(self, path: str) -> Lock:
         """Take the lock file and write our process id into it; DataDirLockedError at once if it is taken."""
-        ...
 
 
 class RealFile:
