@@ -70,11 +70,6 @@ class CursorLog:
             self.queue.buffers.append(header.encode())
             self.queue.end = FILE_HEADER_BYTES
 
-    @property
-    def size_bytes(self) -> int:
-        """The file, with what waits to be written."""
-        return self.queue.end
-
     def append(
         self, cursor_id: int, epoch: int, kind: int, body: bytes, on_durable: OnDurable | None, *, synced: bool = False
     ) -> None:

@@ -185,8 +185,8 @@ class CursorStore:
 
     @property
     def size_bytes(self) -> int:
-        """The current log."""
-        return self._log.size_bytes
+        """The current log, with what waits to be written."""
+        return self._log.queue.end
 
     def compact(self) -> None:
         """Begin a new log now; it takes over when it is durable. Nothing happens if one is just beginning."""
@@ -311,7 +311,7 @@ class CursorStore:
             log.append(cursor_id, self._epochs.get(cursor_id, 0), KIND_SNAPSHOT, encode_state(state), None)
         if not states:
             self._context.commits.wake(log.queue)
-        self._compacted_bytes = log.size_bytes
+        self._compacted_bytes = log.queue.end
         return log
 
     def _files(self) -> list[int]:
@@ -370,7 +370,7 @@ class CursorStore:
         self._context.commits.submit(unlink, forget)
 
     def _compact_if_due(self) -> None:
-        if self._log.size_bytes - self._compacted_bytes > max(COMPACT_AT_BYTES, 2 * self._compacted_bytes):
+        if self.size_bytes - self._compacted_bytes > max(COMPACT_AT_BYTES, 2 * self._compacted_bytes):
             self.compact()
 
 

@@ -18,7 +18,11 @@ from broker_core.storage.ledger import Ledger, LedgerInfo, StoredEntry, Unreadab
 
 
 class LedgerList:
-    """The base of ``TopicLog``: what of it can be asked and read."""
+    """The base of ``TopicLog``: what of it can be asked and read.
+
+    ``last_confirmed`` is the newest durable entry. When there is none: the last deleted entry, or (ledger, -1) of the
+    ledger just begun, or (-1, -1) for a topic that was never written. Never moves backwards.
+    """
 
     def __init__(self, ledgers: list[Ledger], trimmed: Position, trimmed_next_index: int) -> None:
         """``trimmed``: the last entry that retention has deleted, and the message index behind it."""
@@ -28,24 +32,15 @@ class LedgerList:
         self._count_from(0)
         self._trimmed = trimmed
         self._trimmed_next_index = trimmed_next_index
-        self._last_confirmed = self._find_last_confirmed()
+        self.last_confirmed = self._find_last_confirmed()
 
     # -- positions
-
-    @property
-    def last_confirmed(self) -> Position:
-        """The newest durable entry.
-
-        When there is none: the last deleted entry, or (ledger, -1) of the ledger just begun, or (-1, -1) for a topic
-        that was never written. Never moves backwards.
-        """
-        return self._last_confirmed
 
     @property
     def readable_end(self) -> Position:
         """The last position that is shown to readers (in Pulsar ``maxReadPosition``): reads, backlogs, seeks and the
         last message id end there. Today ``last_confirmed``; what is stored beyond it is not to be delivered yet."""
-        return self._last_confirmed
+        return self.last_confirmed
 
     @property
     def first_position(self) -> Position:
@@ -68,7 +63,7 @@ class LedgerList:
             if ledgers[i].entries:
                 return Position(ids[i], 0)
             i += 1
-        return Position(self._last_confirmed.ledger, self._last_confirmed.entry + 1)
+        return Position(self.last_confirmed.ledger, self.last_confirmed.entry + 1)
 
     def previous(self, position: Position) -> Position:
         """The last entry before ``position``, or ``first_position`` if none is."""
@@ -122,7 +117,7 @@ class LedgerList:
         while i < len(self._ledgers) and not self._ledgers[i].entries:
             i += 1
         if i == len(self._ledgers):
-            return self.next_valid(self._last_confirmed)
+            return self.next_valid(self.last_confirmed)
         ledger = self._ledgers[i]
         return Position(ledger.id, bisect_left(ledger.index().indexes, index, 0, ledger.entries - 1))
 
@@ -179,19 +174,19 @@ class LedgerList:
         self._ids.append(ledger.id)
         self._before.append(0)
         self._count_from(len(self._ids) - 2)
-        self._last_confirmed = self._find_last_confirmed()
+        self.last_confirmed = self._find_last_confirmed()
 
-    def _entries_added(self, ledger: Ledger) -> None:
-        """More entries of a ledger are durable."""
+    def entries_durable(self, ledger: Ledger) -> None:
+        """``LedgerWriter`` reports: more entries of ``ledger`` became durable, and their callbacks come next."""
         self._count_from(bisect_left(self._ids, ledger.id))
-        self._last_confirmed = self._find_last_confirmed()
+        self.last_confirmed = self._find_last_confirmed()
 
     def _remove_through(self, ledger: Ledger, trimmed: Position) -> None:
         """Retention deletes a ledger and all before it; ``trimmed`` is the last entry that it has deleted."""
         count = self._ledgers.index(ledger) + 1
         self._trimmed, self._trimmed_next_index = trimmed, ledger.next_index
         del self._ledgers[:count], self._ids[:count], self._before[:count]
-        self._last_confirmed = self._find_last_confirmed()
+        self.last_confirmed = self._find_last_confirmed()
 
     def _remove_all(self) -> list[Ledger]:
         """The topic is deleted; the ledgers that it had."""

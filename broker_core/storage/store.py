@@ -256,14 +256,14 @@ class Store:
         of marks and the newest changes of the catalogue.
         """
         self.commits.sync_due()
-        if self.commits.error is None and (self._context.marks.unsynced or self.catalogue.copy_unsynced):
+        if self.commits.error is None and (self._context.marks.unsynced or self.catalogue.file.unsynced):
             self.commits.submit(self._write_copies_down, lambda: None)
 
     def _write_copies_down(self) -> None:
         if self._context.marks.unsynced:
             self._context.marks.sync()
-        if self.catalogue.copy_unsynced:
-            self.catalogue.sync_copy()
+        if self.catalogue.file.unsynced:
+            self.catalogue.file.sync_copy()
 
     def close(self) -> None:
         """Make everything durable, close all ledgers, release the lock. No job may be in flight.

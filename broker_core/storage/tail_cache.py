@@ -30,18 +30,13 @@ class Chunk:
 
 
 class TailCache:
-    """Chunks by ledger."""
+    """Chunks by ledger. ``size_bytes``: bytes that are charged against the limit now."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._size = 0
+        self.size_bytes = 0
         self._oldest_first: OrderedDict[Chunk, None] = OrderedDict()
         self._by_ledger: dict[int, deque[Chunk]] = {}
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes that are charged against the limit now."""
-        return self._size
 
     def add(self, ledger: int, first: int, bodies: list[bytes], times: list[int], size: int) -> None:
         """Take over the entries from ``first`` on; they follow what was added for this ledger before."""
@@ -59,8 +54,8 @@ class TailCache:
         last.times += times
         charged = size + _ENTRY_OVERHEAD_BYTES * len(bodies)
         last.size += charged
-        self._size += charged
-        while self._size > self._bytes_max:
+        self.size_bytes += charged
+        while self.size_bytes > self._bytes_max:
             self._evict()
 
     def find(self, ledger: int, entry: int) -> Chunk | None:
@@ -76,12 +71,12 @@ class TailCache:
     def forget(self, ledger: int) -> None:
         """Drop what is held of a ledger that is deleted."""
         for chunk in self._by_ledger.pop(ledger, ()):
-            self._size -= chunk.size
+            self.size_bytes -= chunk.size
             del self._oldest_first[chunk]
 
     def _evict(self) -> None:
         chunk, _ = self._oldest_first.popitem(last=False)
-        self._size -= chunk.size
+        self.size_bytes -= chunk.size
         chunks = self._by_ledger.get(chunk.ledger)
         if chunks and chunks[0] is chunk:
             chunks.popleft()

@@ -68,6 +68,7 @@ class TopicLog(LedgerList):
     Attributes:
         topic_id: The topic's id in the catalogue.
         name: Its full name.
+        closed: Whether ``close`` or ``delete`` was called.
         error: Why nothing can be appended (entries are lost, and are not given up by a setting), or None.
     """
 
@@ -88,7 +89,7 @@ class TopicLog(LedgerList):
         self._sealed_entries = 0
         self._listeners: list[Callable[[], None]] = []
         self._waiting: list[Callable[[], None]] = []
-        self._closed = False
+        self.closed = False
         self._terminated = False
         self.error = self._refusal()
 
@@ -123,7 +124,7 @@ class TopicLog(LedgerList):
         return writer.append_all(bodies, messages, now_ms, on_durable)
 
     def _next_writer(self) -> LedgerWriter:
-        if self._closed:
+        if self.closed:
             raise AlreadyClosedError(f"the log of {self.name} is closed")
         if self._terminated:
             raise LogTerminatedError(f"topic {self.name} was terminated")
@@ -170,10 +171,6 @@ class TopicLog(LedgerList):
     def remove_listener(self, listener: Callable[[], None]) -> None:
         """Undo ``add_listener``."""
         self._listeners.remove(listener)
-
-    def entries_durable(self, ledger: Ledger) -> None:
-        """``LedgerWriter`` reports: more entries of ``ledger`` became durable, and their callbacks come next."""
-        self._entries_added(ledger)
 
     def callbacks_done(self) -> None:
         """``LedgerWriter`` reports: the callbacks of these entries were called."""
@@ -236,16 +233,11 @@ class TopicLog(LedgerList):
 
     def close(self) -> None:
         """Close the open ledger; what was appended still becomes durable. Harmless if closed before."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             if self._context.commits.error is None:
                 self._seal()
             self._tell_if_done()
-
-    @property
-    def closed(self) -> bool:
-        """Whether ``close`` or ``delete`` was called."""
-        return self._closed
 
     @property
     def drained(self) -> bool:
@@ -257,14 +249,14 @@ class TopicLog(LedgerList):
 
         If the disk refuses, ``then`` is never called.
         """
-        if self._closed and not self.drained:
+        if self.closed and not self.drained:
             self._waiting.append(then)
         else:
             then()
 
     def reopen(self) -> None:
         """Undo ``close``, and ``terminate``, which the caller remembers; the next append begins a new ledger."""
-        self._closed = False
+        self.closed = False
         self._terminated = False
         self._tell_waiting()
 
@@ -273,7 +265,7 @@ class TopicLog(LedgerList):
 
         The caller drops the cursors of the subscriptions.
         """
-        self._closed = True
+        self.closed = True
         self._writer = None
         self._context.catalogue.delete_topic(self.topic_id)
         self._context.quarantine.report.topic_deleted(self.name)
@@ -296,7 +288,7 @@ class TopicLog(LedgerList):
         )
 
     def _tell_if_done(self) -> None:
-        if self._closed and self.drained and self._context.commits.error is None:
+        if self.closed and self.drained and self._context.commits.error is None:
             self._on_done(self)
             self._tell_waiting()
 

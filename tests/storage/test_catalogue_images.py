@@ -232,7 +232,7 @@ def test_files_are_begun_anew_when_the_changes_outgrow_the_snapshot(monkeypatch:
     for number in range(400):
         store.catalogue.topic_policies.put(f"topic-{number % 9}", {"text": "x" * 500})
         store.catalogue.numbers.set("n", number)
-        disk.before = before if store.catalogue._file.full or number % 50 == 0 else None
+        disk.before = before if store.catalogue.file.full or number % 50 == 0 else None
         store.commits.commit_now()
         told, largest = number, max(largest, len(disk.contents(path)))
     assert begun > 3

@@ -42,7 +42,7 @@ def test_damage_under_a_running_broker_does_not_go_into_the_next_snapshot() -> N
     store = with_names(disk, 5)
     for path in (CATALOGUE, COPY):
         disk._names[path].data = disk.contents(path).replace(b"topic-3", b"topic-4")  # type: ignore[union-attr]
-    store.catalogue._file.full = True
+    store.catalogue.file.full = True
     store.catalogue.tenants.put("more", {})
     store.close()
     again = open_store(disk)

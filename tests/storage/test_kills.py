@@ -157,7 +157,7 @@ def test_the_second_copies_that_were_never_synced_are_synced_a_second_after_the_
     store.open_log(1).append(entry(b"1"), 1, lambda error: None)
     store.catalogue.topics.create("u", 1)
     store.commits.commit_now()
-    for sync in (store._context.marks.sync, store.catalogue.sync_copy):
+    for sync in (store._context.marks.sync, store.catalogue.file.sync_copy):
         disk.fail(1, kinds=("sync",))
         with pytest.raises(OSError, match="error"):
             sync()

@@ -31,6 +31,7 @@ class Catalogue(Database):
 
     Attributes:
         findings: What was wrong with the files when they were read, and was mended or given up.
+        file: The file and its copy, which ``Store`` has synced.
         numbers: Durable numbers by name, and counters of ids.
         tenants: Configuration of each tenant.
         namespaces: Policies of each namespace, by its name ``tenant/namespace``.
@@ -54,10 +55,10 @@ class Catalogue(Database):
         except OSError as e:
             raise disk_failed(e) from e
         if recorded is None:
-            self.create(TABLES)
+            self._memory.executescript(TABLES)
         else:
             self.restore(recorded.snapshot, recorded.changes)
-        self._file = CatalogueFile(disk, directory, 0 if recorded is None else recorded.number)
+        self.file: Final = CatalogueFile(disk, directory, 0 if recorded is None else recorded.number)
         self.findings: Final[list[Damage]] = [] if recorded is None else recorded.findings
         self.numbers: Final = Numbers(self)
         self.tenants: Final = NamedObjects(self, "tenants", "config")
@@ -74,8 +75,8 @@ class Catalogue(Database):
         self.take()
         try:
             for path in {damage.path for damage in self.findings}:
-                copy_aside(self._disk, path, layout.set_aside_path(path, self._file.number))
-            self._file.begin(self.snapshot())
+                copy_aside(self._disk, path, layout.set_aside_path(path, self.file.number))
+            self.file.begin(self.snapshot())
         except OSError as e:
             raise disk_failed(e) from e
 
@@ -84,11 +85,11 @@ class Catalogue(Database):
         try:
             if write:
                 self.flush()
-                self._file.sync_copy()
+                self.file.sync_copy()
         except OSError as e:
             raise disk_failed(e) from e
         finally:
-            self._file.close()
+            self.file.close()
             self._memory.close()
 
     def contradictions(self) -> list[str]:
@@ -105,19 +106,10 @@ class Catalogue(Database):
         changes = self.take()
         if not changes:
             return None
-        if not self._file.full:
-            return partial(self._file.append, changes)
-        self._file.full = False
-        return partial(self._file.begin, self.snapshot())
-
-    @property
-    def copy_unsynced(self) -> bool:
-        """Whether changes that are durable are not yet durable a second time (``sync_copy``)."""
-        return self._file.unsynced
-
-    def sync_copy(self) -> None:
-        """Make the second copy of the newest changes durable; called on the worker. OSError: the disk refused."""
-        self._file.sync_copy()
+        if not self.file.full:
+            return partial(self.file.append, changes)
+        self.file.full = False
+        return partial(self.file.begin, self.snapshot())
 
     def flush(self) -> None:
         """Make all changes durable here and now: for start and end, while no commit is in flight. StorageError."""

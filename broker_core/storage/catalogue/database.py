@@ -41,10 +41,6 @@ class Database:
         self._depth = 0
         self._changes: list[Change] = []
 
-    def create(self, tables: str) -> None:
-        """Make the tables, which are empty, by a script."""
-        self._memory.executescript(tables)
-
     def restore(self, snapshot: bytes, groups: Iterable[list[Change]]) -> None:
         """Take over a snapshot, and make the changes that came after it. DataFormatError, closed: they do not fit."""
         try:

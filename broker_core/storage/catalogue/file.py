@@ -170,7 +170,7 @@ class CatalogueFile:
     Attributes:
         number: Of the last record.
         full: The next changes are to begin the files anew. Set on the worker, cleared by who makes the snapshot.
-        unsynced: Whether the copy has records that are not yet durable in it.
+        unsynced: Whether the copy has records that are not yet durable in it (``sync_copy``).
     """
 
     def __init__(self, disk: Disk, directory: str, number: int) -> None:
