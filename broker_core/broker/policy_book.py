@@ -65,7 +65,8 @@ _OF_ALL: Final = ""
 
 
 class PolicyBook:
-    """The policies of both levels, and what follows from them for one topic."""
+    """The policies of both levels, and what follows from them for one topic. ``settings``: the broker's own, as they
+    are now."""
 
     def __init__(self, catalogue: Catalogue, settings: Settings) -> None:
         self._catalogue = catalogue
@@ -73,7 +74,7 @@ class PolicyBook:
         self._namespaces = {name: _read(name, stored) for name, stored in catalogue.namespaces.all().items() if stored}
         of_topics = catalogue.topic_policies.all()
         self.dynamic: dict[str, str] = of_topics.pop(_OF_ALL, {})
-        self._settings = changed(settings, self.dynamic)
+        self.settings = changed(settings, self.dynamic)
         self._topics = {name: _read(name, stored) for name, stored in of_topics.items()}
 
     # -- what is set
@@ -95,10 +96,10 @@ class PolicyBook:
     def set_topic(self, name: TopicName, policies: Policies) -> None:
         """Replace the policies of a topic; NotAllowedError if it contradicts itself or the broker."""
         policies.check()
-        if (policies.max_message_size or 0) > self._settings.max_message_size:
+        if (policies.max_message_size or 0) > self.settings.max_message_size:
             raise NotAllowedError(
                 f"messages of {policies.max_message_size} bytes are larger than what the broker reads",
-                hint=f"use at most its maxMessageSize, {self._settings.max_message_size}",
+                hint=f"use at most its maxMessageSize, {self.settings.max_message_size}",
             )
         if policies == NO_POLICIES:
             self.forget_topic(name)
@@ -120,28 +121,23 @@ class PolicyBook:
         values = {each: text for each, text in self.dynamic.items() if each != name}
         if value is not None:
             values[name] = value
-        self._settings = changed(self._started_with, values)
+        self.settings = changed(self._started_with, values)
         self._catalogue.topic_policies.put(_OF_ALL, values)
         self.dynamic = values
 
     # -- what follows
 
-    @property
-    def settings(self) -> Settings:
-        """The broker's settings as they are now."""
-        return self._settings
-
     def settings_of(self, name: TopicName) -> Settings:
         """The settings in force for a topic (semantics 1.1.5)."""
-        return settings_under(self._settings, self.of_namespace(name.namespace_name), self.of_topic(name))
+        return settings_under(self.settings, self.of_namespace(name.namespace_name), self.of_topic(name))
 
     def settings_of_namespace(self, name: NamespaceName) -> Settings:
         """The settings in force for topics of a namespace that have no policies of their own."""
-        return settings_under(self._settings, self.of_namespace(name))
+        return settings_under(self.settings, self.of_namespace(name))
 
     def quotas_of(self, name: TopicName) -> Quotas:
         """The backlog quotas in force for a topic."""
-        return quotas_under(self._settings, self.of_namespace(name.namespace_name), self.of_topic(name))
+        return quotas_under(self.settings, self.of_namespace(name.namespace_name), self.of_topic(name))
 
 
 def _read(name: str, stored: dict[str, Any]) -> Policies:

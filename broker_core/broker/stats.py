@@ -262,7 +262,7 @@ def _subscription_stats(subscription: Subscription) -> Generator[None, None, Sub
         is_durable=subscription.durable,
         is_replicated=False,
         subscription_properties=dict(subscription.properties),
-        non_contiguous_deleted_messages_ranges=cursor.deleted_runs(),
+        non_contiguous_deleted_messages_ranges=cursor.deleted.runs_count(),
         mark_delete_position=str(cursor.mark_delete),
         read_position=str(dispatcher.read_position),
         damaged_entries=subscription.reader.damaged_entries,
@@ -329,7 +329,9 @@ def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
         topic_creation_time_stamp=topic.created_ms,
         last_publish_time_stamp=max((each.last_ms for each in topic.log.ledgers()), default=0),
         waiting_publishers=topic.producers.waiting,
-        non_contiguous_deleted_messages_ranges=sum(each.cursor.deleted_runs() for each in topic.subscriptions.values()),
+        non_contiguous_deleted_messages_ranges=sum(
+            each.cursor.deleted.runs_count() for each in topic.subscriptions.values()
+        ),
         entries_stored=topic.log.entries_count,
         messages_stored=topic.log.count_messages(POSITION_EARLIEST, topic.log.readable_end),
         last_confirmed_entry=str(topic.log.last_confirmed),
@@ -447,7 +449,7 @@ def _cursor_stats(topic: Topic, subscription: Subscription) -> CursorStats:
         number_of_entries_since_first_not_acked_message=topic.log.count_entries(
             cursor.mark_delete, topic.log.last_confirmed
         ),
-        total_non_contiguous_deleted_messages_range=cursor.deleted_runs(),
+        total_non_contiguous_deleted_messages_range=cursor.deleted.runs_count(),
         active=bool(subscription.consumers),
     )
 

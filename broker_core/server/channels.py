@@ -147,7 +147,7 @@ class ProducerChannel:
         if producer.topic_epoch is not None:
             answer.producer_success.topic_epoch = producer.topic_epoch
         if producer.last_is_under_way:
-            self._link.hold_until(producer.when_stored)
+            self._link.hold_until(producer.log.when_stored)
         self._link.send(answer)
 
     def ready(self) -> None:

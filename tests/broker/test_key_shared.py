@@ -132,7 +132,7 @@ class TestTrace:
         t = Trace(subscription_key_shared_use_classic_persistent_implementation=True)
         t.world.grant(t.c1, 100)
         assert (t.numbers(t.box1), t.numbers(t.box2)) == ([5, 7, 9], [])
-        assert t.world.dealer.recorded.items() == {t.c2: t.m[4]}
+        assert t.world.dealer.recorded == {t.c2: t.m[4]}
         t.world.acknowledge(t.c1, *t.m[:3])
         assert t.numbers(t.box2) == []
         t.world.acknowledge(t.c1, t.m[3])
@@ -145,7 +145,7 @@ class TestTrace:
         t.world.grant(t.c1, 100)
         assert t.numbers(t.box1) == [5, 7, 9]
         c3, box3 = t.world.join("C3")  # the low key is its now
-        assert t.world.dealer.recorded.items() == {t.c2: t.m[4], c3: t.world.dispatcher.read_position}
+        assert t.world.dealer.recorded == {t.c2: t.m[4], c3: t.world.dispatcher.read_position}
         t.c1.redeliver(None)
         t.world.settle()
         assert (t.numbers(t.box2), t.numbers(box3)) == ([], [0, 2])
@@ -158,7 +158,7 @@ class TestTrace:
         t.c2.close()
         t.c1.redeliver(None)
         t.world.settle()
-        assert t.world.dealer.recorded.items() == {c3: t.world.dispatcher.read_position}
+        assert t.world.dealer.recorded == {c3: t.world.dispatcher.read_position}
         assert t.numbers(box3) == [0, 2, 4, 6, 8]
 
     def test_the_old_owner_leaves(self) -> None:

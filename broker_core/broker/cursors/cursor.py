@@ -100,10 +100,6 @@ class Cursor:
         """Readable entries that are not acknowledged (semantics 3.6.8)."""
         return self._log.count_entries(self.mark_delete, self._log.readable_end) - len(self.deleted)
 
-    def deleted_runs(self) -> int:
-        """How many separate runs of entries after ``mark_delete`` are acknowledged."""
-        return self.deleted.runs_count()
-
     # -- acknowledgements; call ``settle`` after the last one of a request
 
     def ack(self, position: Position) -> bool:

@@ -62,11 +62,9 @@ class CursorJournal:
         """For retention: call ``on_durable`` when these acknowledgements are durable, after a power loss too."""
         self.flush(on_durable, synced=True)
 
-    def changed(self, on_durable: OnDurable | None = None) -> None:
-        """The cursor has changed; ``on_durable`` is called when that and everything before it is durable."""
-        if on_durable is not None:
-            self.flush(on_durable)
-        elif self._armed is None and not self._writing:
+    def changed(self) -> None:
+        """The cursor has changed, and nobody waits for that to be durable."""
+        if self._armed is None and not self._writing:
             self._armed = self._timers.call_later(0, self._write_behind)
 
     def flush(self, on_durable: OnDurable | None = None, *, synced: bool = False) -> None:

@@ -149,7 +149,7 @@ class Backlog:
     def _messages(self, after: Position) -> int:
         log, cursor = self._log, self._cursor
         messages = log.count_messages(after, log.readable_end)
-        if cursor.deleted_runs() > HOLES_COUNTED_MAX:
+        if cursor.deleted.runs_count() > HOLES_COUNTED_MAX:
             entries = log.count_entries(after, log.readable_end)
             return messages - messages * self._acked_entries(after) // max(entries, 1)
         for ledger, first, last in cursor.deleted.runs():

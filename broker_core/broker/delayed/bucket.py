@@ -248,10 +248,10 @@ class MutableBucket:
     the coverage of the sealed bucket. ``last_ledger``: that of the newest entry, -1 if empty (semantics 6.4.1, 6.4.2).
     """
 
-    __slots__ = ("_entries", "_indexed", "_ledgers", "_ordered", "_seen", "_times", "last_ledger")
+    __slots__ = ("_entries", "_indexed", "_ledgers", "_ordered", "_seen", "last_ledger", "times_ms")
 
     def __init__(self) -> None:
-        self._times: array[int] = array("q")
+        self.times_ms: array[int] = array("q")
         self._ledgers: array[int] = array("q")
         self._entries: array[int] = array("I")
         self._indexed: dict[int, BitMap] = {}
@@ -260,13 +260,13 @@ class MutableBucket:
         self.last_ledger = -1
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self.times_ms)
 
     def extend(self, ledger: int, entries: Sequence[int], times_ms: Sequence[int]) -> None:
         """Entries of one ledger, rising, none of which is here."""
         if ledger < self.last_ledger or (ledger == self.last_ledger and entries[0] < self._entries[-1]):
             self._ordered = False
-        self._times.extend(times_ms)
+        self.times_ms.extend(times_ms)
         self._ledgers.extend(array("q", [ledger]) * len(entries))
         self._entries.extend(entries)
         self.last_ledger = ledger
@@ -284,7 +284,7 @@ class MutableBucket:
         first_ms, last_ms = time_of(after), time_of(through)
         keys = [
             key_of(time_ms, ledger, entry)
-            for time_ms, ledger, entry in zip(self._times, self._ledgers, self._entries, strict=True)
+            for time_ms, ledger, entry in zip(self.times_ms, self._ledgers, self._entries, strict=True)
             if first_ms <= time_ms <= last_ms
         ]
         return [key for key in keys if after < key <= through]
@@ -296,7 +296,7 @@ class MutableBucket:
             [
                 (each > time_ms or (each == time_ms and key_of(each, ledger, entry) > after))
                 and (ledger, entry) > position
-                for each, ledger, entry in zip(self._times, self._ledgers, self._entries, strict=True)
+                for each, ledger, entry in zip(self.times_ms, self._ledgers, self._entries, strict=True)
             ]
         )
 
@@ -304,20 +304,17 @@ class MutableBucket:
         """The delayed entries of one ledger."""
         return self._indexed.get(ledger, BitMap())
 
-    def times_ms(self) -> Sequence[int]:
-        return self._times
-
     def keep_after(self, after: int) -> None:
         """Drop the entries whose keys are up to ``after``."""
         time_ms = time_of(after)
-        if not self._times or min(self._times) > time_ms:
+        if not self.times_ms or min(self.times_ms) > time_ms:
             return
         kept = [
             (each, ledger, entry)
-            for each, ledger, entry in zip(self._times, self._ledgers, self._entries, strict=True)
+            for each, ledger, entry in zip(self.times_ms, self._ledgers, self._entries, strict=True)
             if each > time_ms or (each == time_ms and key_of(each, ledger, entry) > after)
         ]
-        self._times = array("q", [row[0] for row in kept])
+        self.times_ms = array("q", [row[0] for row in kept])
         self._ledgers = array("q", [row[1] for row in kept])
         self._entries = array("I", [row[2] for row in kept])
         self.last_ledger = self._ledgers[-1] if self._ledgers else -1
@@ -327,7 +324,7 @@ class MutableBucket:
 
     def sorted(self) -> Indexes:
         """All entries by time, then position."""
-        times, ledgers, entries = self._times.tolist(), self._ledgers.tolist(), self._entries.tolist()
+        times, ledgers, entries = self.times_ms.tolist(), self._ledgers.tolist(), self._entries.tolist()
         if len(times) == 1:
             return Indexes(times, ledgers, entries)
         rows: Iterable[int] = range(len(times))

@@ -452,7 +452,7 @@ class DelayedIndex:
             for segment in bucket.directory():
                 if segment.last_ms >= now_ms:
                     count(segment.first_ms, segment.count)
-        for time_ms in self.mutable.times_ms():
+        for time_ms in self.mutable.times_ms:
             if time_ms >= now_ms:
                 count(time_ms, 1)
         return dict(sorted(found.items()))

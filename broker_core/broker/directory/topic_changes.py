@@ -208,7 +208,7 @@ class Deletion:
         if not self.registry.is_partition(name):
             self.policies.forget_topic(name)
             if name.persistent:
-                self.registry.remove(name)
+                self.registry.watches.disappeared(name)  # its row goes with its log
 
     def _check_without_clients(self, name: TopicName) -> None:
         """NotAllowedError if a client is connected. Subscriptions without consumers go with their topic, as in

@@ -283,10 +283,6 @@ class TopicRegistry:
         self._partitioned[name] = added.stop
         self.watches.appeared(name, added)
 
-    def remove(self, name: TopicName) -> None:
-        """Tell that a stored topic without partitions was deleted. Its row goes with its log."""
-        self.watches.disappeared(name)
-
     def remove_partitioned(self, name: TopicName) -> None:
         """Forget a partitioned topic, whose partitions are deleted already."""
         self.catalogue.partitioned_topics.delete(str(name))

@@ -42,12 +42,13 @@ class ChunkAffinity(Generic[C]):
     A message gets its consumer when its first chunk is sent, and loses it with its last one, or when the consumer
     leaves. A chunk whose message has none goes to any consumer: its earlier chunks are out of reach, and the client
     knows what to do with it. Invariants (I5.8): a later chunk never overtakes one that waits; a position waits for one
-    consumer at most. Source: PIP-37, Pulsar 2.11's shared assignment of chunks.
+    consumer at most. ``waiting``: by the consumer that they wait for. Source: PIP-37, Pulsar 2.11's shared assignment
+    of chunks.
     """
 
     def __init__(self) -> None:
         self._consumers: OrderedDict[str, C] = OrderedDict()
-        self._waiting: dict[C, set[Position]] = {}
+        self.waiting: dict[C, set[Position]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -58,11 +59,6 @@ class ChunkAffinity(Generic[C]):
     def is_full(self) -> bool:
         """Whether so many wait that nothing new should be read."""
         return self._count >= WAITING_MAX
-
-    @property
-    def waited_for(self) -> Collection[C]:
-        """The consumers that chunks wait for."""
-        return self._waiting.keys()
 
     def consumer_of(self, chunk: ChunkPlace) -> C | None:
         """The consumer that has to get ``chunk``, None if any may."""
@@ -77,19 +73,15 @@ class ChunkAffinity(Generic[C]):
             if len(self._consumers) > UUIDS_MAX:
                 self._consumers.popitem(last=False)
 
-    def has_waiting(self, consumer: C) -> bool:
-        """Whether chunks wait for ``consumer``: others must not overtake them."""
-        return consumer in self._waiting
-
     def wait(self, consumer: C, position: Position) -> None:
         """The chunk at ``position`` waits until ``consumer`` can take it."""
-        waiting = self._waiting.setdefault(consumer, set())
+        waiting = self.waiting.setdefault(consumer, set())
         self._count += position not in waiting
         waiting.add(position)
 
     def release(self, consumer: C) -> set[Position]:
         """``consumer`` can take entries again: what waited for it."""
-        released = self._waiting.pop(consumer, set())
+        released = self.waiting.pop(consumer, set())
         self._count -= len(released)
         return released
 
@@ -97,17 +89,17 @@ class ChunkAffinity(Generic[C]):
         """The entry need not be sent any more. Harmless if it did not wait."""
         if not self._count:
             return
-        for consumer, waiting in self._waiting.items():
+        for consumer, waiting in self.waiting.items():
             if position in waiting:
                 waiting.discard(position)
                 self._count -= 1
                 if not waiting:
-                    del self._waiting[consumer]
+                    del self.waiting[consumer]
                 return
 
     def discard_through(self, mark_delete: Position) -> None:
         """Everything up to ``mark_delete`` need not be sent any more."""
-        for position in [each for waiting in self._waiting.values() for each in waiting if each <= mark_delete]:
+        for position in [each for waiting in self.waiting.values() for each in waiting if each <= mark_delete]:
             self.discard(position)
 
     def left(self, leavers: Collection[C]) -> set[Position]:
@@ -260,10 +252,10 @@ class SharedDispatcher(ManyConsumersDispatcher):
 
     def _can_take(self, consumer: Consumer) -> bool:
         """Whether a chunk may go to ``consumer``: it has room, and no earlier chunk waits for it."""
-        return not self.room.affinity.has_waiting(consumer) and self.book.room_at(consumer) > 0
+        return consumer not in self.room.affinity.waiting and self.book.room_at(consumer) > 0
 
     def _release_chunks(self) -> None:
         """Let chunks go on whose consumers have room again."""
-        for consumer in list(self.room.affinity.waited_for):
+        for consumer in list(self.room.affinity.waiting):
             if self.book.room_at(consumer) > 0:
                 self.room.release(consumer)

@@ -32,7 +32,8 @@ LEDGER: Final = 0
 
 
 class NonPersistentTopic:
-    """A topic in memory. ``subscriptions`` are by name; ``dropped`` counts messages that no subscription took."""
+    """A topic in memory. ``subscriptions`` are by name; ``dropped`` counts messages that no subscription took,
+    ``entries_added`` the entries that came since the topic was made."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class NonPersistentTopic:
         self._clock = clock
         self._timers = timers
         self._idle = idle
-        self._entries = 0
+        self.entries_added = 0
         self._messages = 0
         self._unconfirmed: list[OnDurable] = []
 
@@ -63,11 +64,6 @@ class NonPersistentTopic:
     def in_use(self) -> bool:
         """Whether a client is connected."""
         return bool(len(self.producers) or self.producers.waiting or self.subscriptions)
-
-    @property
-    def entries_added(self) -> int:
-        """How many entries came since the topic was made."""
-        return self._entries
 
     # -- producers
 
@@ -98,7 +94,7 @@ class NonPersistentTopic:
 
     def append_all(self, bodies: Sequence[bytes], messages: Sequence[int], on_durable: OnDurable) -> Position:
         """``append`` of entries that came together; ``on_durable`` is called once for all of them."""
-        first = Position(LEDGER, self._entries)
+        first = Position(LEDGER, self.entries_added)
         for body, count in zip(bodies, messages, strict=True):
             self._offer(body, count)
         if not self._unconfirmed:
@@ -111,8 +107,8 @@ class NonPersistentTopic:
         then(None)
 
     def _offer(self, body: bytes, messages: int) -> None:
-        position = Position(LEDGER, self._entries)
-        self._entries += 1
+        position = Position(LEDGER, self.entries_added)
+        self.entries_added += 1
         self._messages += messages
         entry = StoredEntry(position, body, messages, self._messages - 1, self._clock.now_ms())
         taken = 0

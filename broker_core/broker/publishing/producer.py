@@ -256,10 +256,6 @@ class Producer:
         """Whether ``last_sequence_id`` is that of an entry which is accepted and not stored yet."""
         return self.deduplication is not None and self.deduplication.is_storing(self.name)
 
-    def when_stored(self, then: OnDurable) -> None:
-        """Call ``then`` when all that the log has taken so far is stored."""
-        self.log.when_stored(then)
-
     def open(self, topic_epoch: int | None) -> None:
         """``Producers`` has connected it: what is sent counts from now on."""
         self.topic_epoch = topic_epoch

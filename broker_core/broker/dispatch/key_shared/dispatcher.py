@@ -56,7 +56,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
         self.book.watch(self)
 
     def stats(self) -> DispatchStats:
-        keys = key_stats(self._members, self.selector, self.draining, self.recorded.items())
+        keys = key_stats(self._members, self.selector, self.draining, self.recorded)
         return replace(super().stats(), key_shared=self.policy, keys=keys)
 
     # -- consumers
@@ -66,7 +66,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
         losers = self.selector.add(consumer)
         unacked = self._cursor.first_unacked() < self.source.read_position
         if self._records and unacked and len(self._members):
-            self.recorded.record(consumer, self.source.read_position)
+            self.recorded[consumer] = self.source.read_position
         self._members.add(consumer, 0)
         self._owners_of_hashes.clear()
         if losers and self._hashes:
@@ -90,7 +90,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
             losers.update(self.selector.remove(consumer))
             self.draining.forget(consumer)
             self.draining.cleared.pop(consumer, None)
-            self.recorded.forget(consumer)
+            self.recorded.pop(consumer, None)
         if len(self._members) == 1:
             self.recorded.clear()
         self._owners_of_hashes.clear()

@@ -136,7 +136,7 @@ class DrainingHashes:
         ]
 
 
-class RecordedPositions:
+class RecordedPositions(dict[Consumer, Position]):
     """Newcomers wait until everything that was read before they came is acknowledged: newcomer -> read position when it
     joined; the positions rise in the order of joining.
 
@@ -146,45 +146,21 @@ class RecordedPositions:
     semantics 2.9, variant 1.
     """
 
-    def __init__(self) -> None:
-        self._joined_at: dict[Consumer, Position] = {}
-
-    def __len__(self) -> int:
-        return len(self._joined_at)
-
-    def __contains__(self, consumer: Consumer) -> bool:
-        """Whether ``consumer`` is a newcomer that must wait."""
-        return consumer in self._joined_at
-
-    def record(self, consumer: Consumer, read_position: Position) -> None:
-        """``consumer`` joined while others had something to acknowledge."""
-        self._joined_at[consumer] = read_position
-
-    def forget(self, consumer: Consumer) -> None:
-        self._joined_at.pop(consumer, None)
-
-    def clear(self) -> None:
-        self._joined_at.clear()
-
     @property
     def gate(self) -> Position | None:
         """Entries for any newcomer lie below this; None: there is no newcomer."""
-        return min(self._joined_at.values(), default=None)
+        return min(self.values(), default=None)
 
     def limit(self, consumer: Consumer) -> Position | None:
         """Entries for ``consumer`` lie below this; None: it may have any."""
-        return self.gate if consumer in self._joined_at else None
+        return self.gate if consumer in self else None
 
     def advance(self, first_unacked: Position) -> bool:
         """Everything below ``first_unacked`` is acknowledged; true if that lets anybody go on."""
-        free = [consumer for consumer, position in self._joined_at.items() if position <= first_unacked]
+        free = [consumer for consumer, position in self.items() if position <= first_unacked]
         for consumer in free:
-            del self._joined_at[consumer]
+            del self[consumer]
         return bool(free)
-
-    def items(self) -> dict[Consumer, Position]:
-        """Each newcomer with its recorded position, for statistics."""
-        return dict(self._joined_at)
 
 
 class KeyStats(NamedTuple):
