@@ -29,6 +29,8 @@ from setuptools.errors import CompileError, ExecError, LinkError, PlatformError 
 CORE = Path("broker_core/wire/core")
 PLAIN = ("__init__", "mode", "uncompiled")
 """Modules that run as Python always: they decide whether the others are compiled."""
+SHARED = "memory_views"
+"""The module that Cython writes for its own code about memoryviews, which else stood in each module that has one."""
 
 QUICK = [] if sys.platform == "win32" else ["-O3", "-g0"]
 DIRECTIVES = {
@@ -65,10 +67,14 @@ def extensions() -> list[Extension]:
         sys.stderr.write("warning: the core stays uncompiled: Cython is not installed\n")
         return []
     sources = sorted(path for path in CORE.glob("*.py") if path.stem not in PLAIN)
-    modules = [
-        Extension(".".join(path.with_suffix("").parts), [str(path)], extra_compile_args=QUICK) for path in sources
-    ]
-    return cythonize(modules, build_dir="build/core", compiler_directives=DIRECTIVES, quiet=True)
+    modules = {".".join(path.with_suffix("").parts): path for path in [*sources, CORE / f"{SHARED}.c"]}
+    return cythonize(
+        [Extension(name, [str(path)], extra_compile_args=QUICK) for name, path in modules.items()],
+        shared_utility_qualified_name=".".join((CORE / SHARED).parts),
+        build_dir="build/core",
+        compiler_directives=DIRECTIVES,
+        quiet=True,
+    )
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": BuildCore})

@@ -85,6 +85,9 @@ make_venv() {
 }
 
 pip_install() { # with a bar for each download where somebody sees it; modules are compiled when they are imported
+    # Spark comes as a source archive, from which pip makes a wheel: its 450 MB of JARs are compressed already.
+    printf '[bdist_wheel]\ncompression = stored\n' > .venv/build.cfg
+    local -x DIST_EXTRA_CONFIG=$PWD/.venv/build.cfg
     local -a how=(--no-input --disable-pip-version-check)
     [ -t 2 ] || how+=(--quiet)
     [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] || how+=(--no-compile)
