@@ -47,7 +47,7 @@ def _weights(text: str) -> dict[str, int]:
 
 
 def _option(name: str, parse: Callable[[str], Any], example: str, meaning: str, fills: str) -> Option:
-    return Option(name, Side.STREAM_READ, parse, example, meaning, wrong_side=_NO_TRIGGER, fills=fills)
+    return Option(name, parse, example, meaning, wrong_side=_NO_TRIGGER, fills=fills, sides=Side.STREAM_READ)
 
 
 AMOUNTS: Final = (
@@ -99,7 +99,6 @@ AMOUNTS: Final = (
 DIVIDING: Final = (
     Option(
         "minPartitions",
-        Side.READ,
         count,
         "8",
         "At least about so many tasks: long ranges are split.",
@@ -107,7 +106,6 @@ DIVIDING: Final = (
     ),
     Option(
         "inputPartitions",
-        Side.READ,
         count,
         "4",
         "Exactly so many tasks, if there are as many topic partitions: partition p is read by task p mod n.",
@@ -115,7 +113,6 @@ DIVIDING: Final = (
     ),
     Option(
         "maxRecordsPerPartition",
-        Side.READ,
         count,
         "100000",
         "Messages of one task at most, to within one entry. Without message indexes: within the first 64 MiB or 20,000 "

@@ -51,27 +51,26 @@ _SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
 CONNECTING: Final = (
     Option(
         "service.url",
-        Side.ANY,
         service_url,
         "pulsar://host:6650",
         "Address of the broker, with TLS pulsar+ssl://; where nobody answers it is an error after "
         "operationTimeoutMs. Without it: $PULSARISH_SERVICE_URL, else the embedded broker of data.dir.",
         ("serviceUrl", "service_url"),
         fills="service_url",
+        sides=Side.ANY,
     ),
     Option(
         "data.dir",
-        Side.ANY,
         _data_dir,
         "/var/lib/pulsarish",
         "Directory of the embedded broker. Default $PULSARISH_DATA_DIR, else pulsarish in $XDG_DATA_HOME, else "
         "~/.local/share/pulsarish.",
         ("dataDir", "data_dir"),
         fills="data_dir",
+        sides=Side.ANY,
     ),
     Option(
         ADMIN_URL,
-        Side.READ,
         _admin_url,
         "http://host:8080",
         "Address of the broker's admin REST, which gets the same credentials as service.url; asked only for when "
@@ -82,22 +81,22 @@ CONNECTING: Final = (
     ),
     Option(
         "operationTimeoutMs",
-        Side.ANY,
         milliseconds,
         "120000",
         "How long to try again while brokers do not answer, or are not ready, before the query or the task fails. "
         f"Default {OPERATION_TIMEOUT_S * 1000:.0f}: an Apache Pulsar cluster that loses a broker needs less.",
         ("pulsar.client.operationTimeoutMs",),
         fills="operation_timeout_s",
+        sides=Side.ANY,
     ),
     Option(
         "connectionTimeoutMs",
-        Side.ANY,
         milliseconds,
         "5000",
         f"How long one attempt to connect to a broker may take. Default {CONNECTION_TIMEOUT_S * 1000:.0f}.",
         ("pulsar.client.connectionTimeoutMs",),
         fills="connection_timeout_s",
+        sides=Side.ANY,
     ),
 )
 
@@ -109,21 +108,21 @@ SECURING: Final = (
     *(
         Option(
             setting.name,
-            Side.ANY,
             text_of,
             setting.example,
             f"{setting.meaning} Also ${setting.env}.",
             tuple(beginning + setting.name for beginning in ALIAS_BEGINNINGS),
+            sides=Side.ANY,
         )
         for setting in SECURITY_SETTINGS
     ),
     Option(
         "useTls",
-        Side.ANY,
         flag,
         "true",
         "As in the Java client: true makes TLS of a service URL that begins with pulsar://.",
         ("pulsar.client.useTls", "pulsar.client.enableTls"),
+        sides=Side.ANY,
     ),
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from broker_core.base.errors import ConfigError
-from pulsarish_spark.options.option import Option, Side, mounted_path, one_of
+from pulsarish_spark.options.option import Option, mounted_path, one_of
 
 OnLoss = Literal["fail", "warn", "quarantine"]
 
@@ -19,7 +19,6 @@ _QUARANTINE: Final = "quarantineDirectory"
 LOSING: Final = (
     Option(
         "failOnDataLoss",
-        Side.READ,
         one_of(_WORDS),
         "false",
         "What to do when messages that should be read cannot be decoded, or are gone, or may be, as the checkpoint, "
@@ -29,7 +28,6 @@ LOSING: Final = (
     ),
     Option(
         _QUARANTINE,
-        Side.READ,
         mounted_path,
         "/var/lib/losses",
         "Folder of these files, which the driver and all executors share; one for each query. Needed for quarantine.",

@@ -33,16 +33,19 @@ class Side(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. ``parse`` reads its text; ``fills`` is the field that takes the value, "" if several options do."""
+    """One option, of both sources unless ``sides`` says otherwise.
+
+    ``parse`` reads its text; ``fills`` is the field that takes the value, "" if several options do.
+    """
 
     name: str
-    sides: Side
     parse: Callable[[str], Any]
     example: str
     meaning: str
     aliases: tuple[str, ...] = ()
     wrong_side: str = ""
     fills: str = ""
+    sides: Side = Side.READ
 
 
 def filled(options: Iterable[Option], given: Mapping[str, Any]) -> dict[str, Any]:

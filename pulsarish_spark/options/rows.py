@@ -39,14 +39,13 @@ def _columns(text: str) -> tuple[str, ...]:
 SHAPING: Final = (
     Option(
         "includeHeaders",
-        Side.ANY,
         flag,
         "true",
         "Source: add the column headers to the others, as in Kafka's. Sink: changes nothing, as in Kafka's.",
+        sides=Side.ANY,
     ),
     Option(
         "columns",
-        Side.READ,
         _columns,
         "key,value,message_id",
         "The columns to read, comma separated, in this order; or all: every one below but those of pulsar-spark's "
@@ -55,16 +54,15 @@ SHAPING: Final = (
     ),
     Option(
         "columnNames",
-        Side.ANY,
         one_of(("pulsarish", "pulsar-spark")),
         "pulsar-spark",
         "Whose names the columns have. pulsar-spark: value, __key, __topic, __messageId, __publishTime, __eventTime "
         "and __messageProperties, unless columns says otherwise; the sink takes these too, __eventTime also as "
         "milliseconds, and leaves __messageId and __publishTime out. Default pulsarish.",
+        sides=Side.ANY,
     ),
     Option(
         "topicNames",
-        Side.READ,
         one_of(("full", "short", "as-given")),
         "as-given",
         "What the column topic says: full (default), persistent://tenant/namespace/topic; short, the topic alone in "
@@ -124,7 +122,6 @@ def _text(slots: SlotRange) -> str:
 FILTERING: Final = (
     Option(
         "keyRanges",
-        Side.READ,
         _key_ranges,
         "4",
         "So many tasks for each partition, each with the rows of its range of key hashes, so that the rows of a key "
@@ -134,7 +131,6 @@ FILTERING: Final = (
     ),
     Option(
         "keyHashRange",
-        Side.READ,
         _slots,
         "0-16383,49152-65535",
         "Only messages whose key is in these slots of 0 to 65535: the slots of a Key_Shared subscription, murmur3 of "
@@ -142,7 +138,6 @@ FILTERING: Final = (
     ),
     Option(
         "startingEventTime",
-        Side.READ,
         parse_moment,
         "2026-01-01T00:00:00Z",
         "Only messages with this event time or a later one (ms, ISO 8601, or -1h); none without an event time. Event "
@@ -151,7 +146,6 @@ FILTERING: Final = (
     ),
     Option(
         "endingEventTime",
-        Side.READ,
         parse_moment,
         "2026-02-01T00:00:00Z",
         "Only messages with an event time before this one; as startingEventTime. It does not end a stream.",

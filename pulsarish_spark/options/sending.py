@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Any, Final, Literal
 
 from broker_core.base.hashing import HashingScheme
 from pulsarish_spark.options.option import Option, Side, count, flag, milliseconds, one_of
@@ -30,118 +31,108 @@ def _delay_ms(text: str) -> int:
 MAKING: Final = (
     Option(
         "keyForm",
-        Side.WRITE,
         one_of(("auto", "text", "bytes")),
         "bytes",
         "How keys go out: text, or bytes (base64-encoded on their way, with a flag). Default auto: as the column "
         "key_is_bytes says, else as text where they are UTF-8. The forms of one key may go to different partitions.",
         fills="key_form",
+        sides=Side.WRITE,
     ),
     Option(
         "deliverAfterMs",
-        Side.WRITE,
         _delay_ms,
         "60000",
         "Milliseconds after sending before which Shared and Key_Shared consumers do not get a row. The columns "
         "deliver_at and deliver_after beat it where they are not null. Default: rows are delivered at once.",
         fills="deliver_after_ms",
+        sides=Side.WRITE,
     ),
 )
 
+
+def _setting(name: str, parse: Callable[[str], Any], example: str, meaning: str, fills: str, alias: str = "") -> Option:
+    """A setting of the writer, which pulsar-spark calls ``alias``, or pulsar.producer and the same name."""
+    return Option(name, parse, example, meaning, (alias or f"pulsar.producer.{name}",), fills=fills, sides=Side.WRITE)
+
+
 SENDING: Final = (
-    Option(
+    _setting(
         "hashingScheme",
-        Side.WRITE,
         one_of(HASHING_SCHEMES),
         "BoostHash",
         "How the key chooses the partition. Default JavaStringHash, as in the Java client; the default of the C++ and "
         "Python clients is BoostHash (of Boost 1.82 or newer, in Python from 3.6 on), that of the Go client "
         "GoStringHash (Go calls it JavaStringHash); those of Java, Go and C++ also have Murmur3_32Hash.",
-        ("pulsar.producer.hashingScheme",),
-        fills="hashing_scheme",
+        "hashing_scheme",
     ),
-    Option(
+    _setting(
         "messageRoutingMode",
-        Side.WRITE,
         one_of(ROUTING_MODES),
         "SinglePartition",
         "Where rows without a key go; a key decides always. RoundRobinPartition (default): to all partitions in turn; "
         "SinglePartition: those of one task to one of them. The column partition beats both.",
-        ("pulsar.producer.messageRoutingMode",),
-        fills="message_routing_mode",
+        "message_routing_mode",
     ),
     Option(
         "batchingType",
-        Side.WRITE,
         one_of(("default", "key_based")),
         "key_based",
         "What an entry may hold: default, any rows; key_based, rows of one key, so that Key_Shared consumers get each "
         "key in order. Rows of other keys may then be stored in another order than they came in.",
         fills="batching_type",
+        sides=Side.WRITE,
     ),
-    Option(
+    _setting(
         "sendTimeoutMs",
-        Side.WRITE,
         milliseconds,
         "30000",
         "How long a row may wait for the broker's confirmation before its task fails; whether the row is stored is not "
         "known then, and the error says so. Default operationTimeoutMs. It cannot be for ever, which 0 is in Java.",
-        ("pulsar.producer.sendTimeoutMs",),
-        fills="send_timeout_s",
+        "send_timeout_s",
     ),
-    Option(
+    _setting(
         "memoryLimitBytes",
-        Side.WRITE,
         count,
         "8388608",
         "Bytes that a task may have sent and not confirmed, over all its topics and partitions; it waits for room, and "
         "sends an entry that is larger alone. Default 33554432.",
-        ("pulsar.client.memoryLimitBytes",),
-        fills="window_bytes_max",
+        "window_bytes_max",
+        "pulsar.client.memoryLimitBytes",
     ),
-    Option(
+    _setting(
         "chunkingEnabled",
-        Side.WRITE,
         flag,
         "true",
         "Send a value that is larger than the broker takes at once in chunks. Default false: an error.",
-        ("pulsar.producer.chunkingEnabled",),
-        fills="chunking_enabled",
+        "chunking_enabled",
     ),
-    Option(
+    _setting(
         "chunkMaxMessageSize",
-        Side.WRITE,
         count,
         "1048576",
         "Bytes of one chunk at most. Default what the broker takes.",
-        ("pulsar.producer.chunkMaxMessageSize",),
-        fills="chunk_max_message_size",
+        "chunk_max_message_size",
     ),
-    Option(
+    _setting(
         "compression",
-        Side.WRITE,
         one_of(("none", "lz4", "zlib", "zstd", "snappy")),
         "lz4",
         "Codec of the entries written. Default none.",
-        ("pulsar.producer.compressionType",),
-        fills="compression",
+        "compression",
+        "pulsar.producer.compressionType",
     ),
-    Option(
+    _setting(
         "batchingMaxMessages",
-        Side.WRITE,
         count,
         "1000",
         "Messages of one entry at most. Default 4096.",
-        ("pulsar.producer.batchingMaxMessages",),
-        fills="batching_max_messages",
+        "batching_max_messages",
     ),
-    Option(
+    _setting(
         "batchingMaxBytes",
-        Side.WRITE,
         count,
         "131072",
         "Payload bytes of one entry at most, before compression. Default 524288.",
-        ("pulsar.producer.batchingMaxBytes",),
-        fills="batching_max_bytes",
+        "batching_max_bytes",
     ),
 )

@@ -23,7 +23,6 @@ _ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 BOUNDS: Final = (
     Option(
         "startingOffsets",
-        Side.READ,
         parse_offset_spec,
         '{"flights":{"0":"5:12","1":1000,"2":"-1h"}}',
         "Where a new query starts: earliest, latest, a publish time (2026-01-01T00:00:00Z, or -90s, -15m, -1h, -2d "
@@ -34,7 +33,6 @@ BOUNDS: Final = (
     ),
     Option(
         "endingOffsets",
-        Side.READ,
         parse_offset_spec,
         '{"flights":{"0":"5:12"}}',
         "Where reading ends (exclusive), same forms. Batch: default latest, also for what a map does not name; found "
@@ -44,7 +42,6 @@ BOUNDS: Final = (
     ),
     Option(
         "startingTimestamp",
-        Side.READ,
         parse_moment,
         "1767225600000",
         "Start at the first message published at or after this time (ms, ISO 8601, or -1h). Beats startingOffsets and "
@@ -54,7 +51,6 @@ BOUNDS: Final = (
     ),
     Option(
         "startingOffsetsByTimestamp",
-        Side.READ,
         parse_time_spec,
         '{"flights":{"0":1767225600000,"1":"-1h"}}',
         'The same for each partition, or {"flights":"-1h"} for each topic. Beats startingOffsets, which says of '
@@ -62,7 +58,6 @@ BOUNDS: Final = (
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
-        Side.READ,
         one_of(("error", "latest")),
         "latest",
         "What to do in a partition without a message as young as the time where it starts: error (default), or latest.",
@@ -70,7 +65,6 @@ BOUNDS: Final = (
     ),
     Option(
         "endingTimestamp",
-        Side.READ,
         parse_moment,
         "1767225600000",
         "End before the first message published at or after this time; where there is none when the data is read, a "
@@ -80,7 +74,6 @@ BOUNDS: Final = (
     ),
     Option(
         "endingOffsetsByTimestamp",
-        Side.READ,
         parse_time_spec,
         '{"flights":{"0":1767225600000,"1":"-1h"}}',
         "The same for each partition. Beats endingOffsets, which says of the others.",

@@ -16,7 +16,6 @@ from pulsarish_spark.places.topics import kept_name, parse_subscription, parse_t
 FOLLOWING: Final = (
     Option(
         "subscriptionName",
-        Side.STREAM_READ,
         parse_subscription,
         "my-query",
         "Durable subscription that follows the checkpoint; one for each query. On one that is there a new query begins "
@@ -24,10 +23,10 @@ FOLLOWING: Final = (
         ("predefinedSubscription", "kafka.group.id"),
         wrong_side="a batch read leaves no trace on the broker; remove it",
         fills="subscription",
+        sides=Side.STREAM_READ,
     ),
     Option(
         "subscriptionPrefix",
-        Side.STREAM_READ,
         parse_subscription,
         "nightly",
         "What the name of the subscription begins with if subscriptionName is not given: nightly-..., a new one for "
@@ -35,10 +34,10 @@ FOLLOWING: Final = (
         ("groupIdPrefix",),
         wrong_side="a batch read leaves no trace on the broker; remove it",
         fills="subscription_prefix",
+        sides=Side.STREAM_READ,
     ),
     Option(
         "subscriptionInitialPosition",
-        Side.STREAM_READ,
         one_of(("earliest", "latest")),
         "Earliest",
         "Where a query without a checkpoint begins if its subscription is not there yet: Latest (default) or Earliest. "
@@ -46,16 +45,17 @@ FOLLOWING: Final = (
         ("pulsar.consumer.subscriptionInitialPosition",),
         wrong_side='a batch read has no subscription; say where it begins: .option("startingOffsets", "earliest")',
         fills="initial_position",
+        sides=Side.STREAM_READ,
     ),
     Option(
         "skipUnread",
-        Side.STREAM_READ,
         flag,
         "true",
         "Whether startingOffsets or startingTimestamp may pass over what the subscription of a new query has not "
         "acknowledged, and acknowledge it unread. Default false: an error.",
         wrong_side="a batch read acknowledges nothing; remove it",
         fills="skip_unread",
+        sides=Side.STREAM_READ,
     ),
 )
 
@@ -139,7 +139,7 @@ def _priority(text: str) -> int:
 
 
 def _option(name: str, parse: Callable[[str], Any], example: str, meaning: str, fills: str) -> Option:
-    return Option(name, Side.STREAM_READ, parse, example, meaning, wrong_side=_NO_QUEUE, fills=fills)
+    return Option(name, parse, example, meaning, wrong_side=_NO_QUEUE, fills=fills, sides=Side.STREAM_READ)
 
 
 QUEUEING: Final = (

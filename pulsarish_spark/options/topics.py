@@ -39,17 +39,16 @@ def _topic(text: str) -> str:
 SELECTING: Final = (
     Option(
         "topic",
-        Side.ANY,
         _topic,
         "flights",
         "The topic to read or write. load(...) and save(...) take it too.",
         ("path",),
+        sides=Side.ANY,
     ),
-    Option("topics", Side.READ, parse_topics, "flights,airlines", "Topics to read, comma separated.", ("subscribe",)),
-    Option("assign", Side.READ, parse_assign, '{"flights":[0,2]}', "Topics with the partitions to read."),
+    Option("topics", parse_topics, "flights,airlines", "Topics to read, comma separated.", ("subscribe",)),
+    Option("assign", parse_assign, '{"flights":[0,2]}', "Topics with the partitions to read."),
     Option(
         "topicsPattern",
-        Side.READ,
         parse_pattern,
         "persistent://public/(eu|us)/flights-.*",
         "All topics whose whole names match a regular expression, those that brokers keep for themselves left out. "
@@ -60,24 +59,24 @@ SELECTING: Final = (
     ),
     Option(
         "partitionDiscoveryIntervalMs",
-        Side.STREAM_READ,
         milliseconds,
         "1000",
         f"How often a stream looks for new partitions, and for topics that match. Default {DISCOVERY_S * 1000:.0f}.",
         wrong_side="a batch read looks once; remove it",
         fills="discovery_s",
+        sides=Side.STREAM_READ,
     ),
 )
 
 REPLAYING: Final = (
     Option(
         REPLAY_FILE,
-        Side.BATCH_READ,
         mounted_path,
         "/data/batch-41.parquet",
         "Read the batch of a stream that was exported to this file, without any broker; no other option goes with it "
         "([losses.md](losses.md#exporting-a-batch)).",
         wrong_side="a file has one batch; read it with spark.read",
+        sides=Side.BATCH_READ,
     ),
 )
 

@@ -9,8 +9,7 @@
 Zero means that nothing is behind; None means that it is not known.
 """
 
-from pulsarish_spark.progress.history import LagHistory
-from pulsarish_spark.progress.listener import LagFile, LagListener, LagLog
+from pulsarish_spark.progress.listener import LagFile, LagHistory, LagListener, LagLog
 from pulsarish_spark.progress.probe import LagProbe
 from pulsarish_spark.progress.reports import Lag, PartitionLag, lag, total
 

@@ -50,7 +50,7 @@ def _pairs(rows: pa.RecordBatch, name: str) -> pa.ListArray:
         if part.null_count:
             at = int(np.flatnonzero(presence(part) == 0)[0])
             _refuse(rows, what, parts[0], offsets, at, "no value" if part is parts[1] else "no name", _LEAVE_OUT[what])
-    texts = [_texts(part) for part in parts]
+    texts = [as_texts(part) for part in parts]
     for part, text in zip(parts, texts, strict=True):
         if text is None:
             found = part.cast(pa.binary())
@@ -74,8 +74,8 @@ _ENCODE: Final = {
 }
 
 
-def _texts(part: pa.Array) -> pa.Array | None:
-    """None if one is not UTF-8, which Spark's own texts need not be: CAST(X'FF' AS STRING) is one."""
+def as_texts(part: pa.Array) -> pa.Array | None:
+    """``part`` as text; None if one is not UTF-8, as Spark's own texts need not be: CAST(X'FF' AS STRING) is one."""
     try:
         return part.cast(pa.binary()).cast(pa.string())  # From text to text nothing would be looked at.
     except pa.ArrowInvalid:

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a task of the sink, as the client writes them, and where they go. Knows no broker; works on whole columns.
+"""Rows of a task of the sink, as the client writes them, and where they go. Knows no
+broker and no clock; works on whole columns.
 
 Spark's sources give every key as bytes, Kafka's too, so the type of the column does not say whether a key goes out as
 text, or as bytes, which travel as base64 with a flag. An option forces a form, a column of our source tells it, and
 without both a key that is UTF-8 is text: then a copy by Spark has the keys of its original, goes to the same
 partitions, and looks the same to other clients.
+
+Delays, of a column or of an option, become times of delivery before rows are encoded. A delay counts from when its row
+is sent. A time or a delay of the row beats the option; both in one row contradict each other and are refused by its
+key. Pulsar cannot keep one event time, 0 milliseconds since the epoch: that means none.
 """
 
 from __future__ import annotations
@@ -21,10 +26,10 @@ from broker_core.client.columnar.entry_writer import BY_KEY
 from broker_core.wire.batch import rows_by_place
 from broker_core.wire.batch.columns import ByteColumn, booleans, flags_of, numbers, presence, values_of
 from broker_core.wire.batch.sent_keys import is_text
-from pulsarish_spark.options import KeyForm
+from pulsarish_spark.options import DELIVER_AFTER_MS_MAX, KeyForm
 from pulsarish_spark.places.topics import kept_name
 from pulsarish_spark.sink.columns import MESSAGE_COLUMNS
-from pulsarish_spark.sink.properties import properties_of, row_words
+from pulsarish_spark.sink.properties import as_texts, properties_of, row_words
 
 
 def message_rows(rows: pa.RecordBatch, key_form: KeyForm) -> pa.RecordBatch:
@@ -157,19 +162,11 @@ def with_key_forms(rows: pa.RecordBatch, form: KeyForm) -> pa.RecordBatch:
             told = None
         if form == "bytes":
             columns["key"] = keys
-        elif told is None and (texts := _as_texts(keys)) is not None:
+        elif told is None and (texts := as_texts(keys)) is not None:
             columns["key"] = texts
         else:
             columns["key"], columns["key_is_bytes"] = keys, booleans(_sent_as_bytes(keys, told, form))
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-def _as_texts(keys: pa.Array) -> pa.Array | None:
-    """All of ``keys``, or None if one of them is not UTF-8."""
-    try:
-        return keys.cast(pa.string())
-    except pa.ArrowInvalid:
-        return None
 
 
 def _sent_as_bytes(keys: pa.Array, told: pa.BooleanArray | None, form: KeyForm) -> NDArray[np.bool_]:
@@ -186,3 +183,65 @@ def _sent_as_bytes(keys: pa.Array, told: pa.BooleanArray | None, form: KeyForm) 
             "only those that are no text are",
         )
     return as_bytes
+
+
+# -- times
+
+
+def with_delivery_times(rows: pa.RecordBatch, option_ms: int, now_ms: int) -> pa.RecordBatch:
+    """``rows`` with ``deliver_at`` instead of ``deliver_after``; ConfigError for a row whose delay cannot be.
+
+    ``option_ms``: the delay of rows that say nothing, 0 for none. ``now_ms``: when they are sent, since the epoch.
+    """
+    if "deliver_after" not in rows.schema.names and not option_ms:
+        return rows
+    at, has_at = _milliseconds(rows, "deliver_at")
+    after, has_after = _milliseconds(rows, "deliver_after")
+    _check_delays(rows, has_at, has_after, after)
+    times = np.where(has_at, at, now_ms + np.where(has_after, after, option_ms))
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    columns.pop("deliver_after", None)
+    columns["deliver_at"] = numbers(times, has_at | has_after | (option_ms > 0))
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _milliseconds(rows: pa.RecordBatch, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """A column, cut to milliseconds, 0 where it is null; and whether each row has it."""
+    if name not in rows.schema.names:
+        return np.zeros(rows.num_rows, np.int64), np.zeros(rows.num_rows, np.bool_)
+    column = rows.column(name)
+    if pa.types.is_duration(column.type):
+        column = column.cast(pa.duration("ms"), safe=False)
+    elif pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+    column = column.cast(pa.int64())
+    given = presence(column) != 0
+    return np.where(given, values_of(column), 0), given
+
+
+def _check_delays(
+    rows: pa.RecordBatch, has_at: NDArray[np.bool_], has_after: NDArray[np.bool_], after: NDArray[np.int64]
+) -> None:
+    both = np.flatnonzero(has_at & has_after)
+    if both.size:
+        raise ConfigError(
+            f"{row_words(rows, int(both[0]))} has both deliver_at and deliver_after",
+            hint="leave one of them null, or drop the column that is not meant",
+        )
+    wrong = np.flatnonzero((after < 0) | (after > DELIVER_AFTER_MS_MAX))
+    if wrong.size:
+        row = int(wrong[0])
+        raise ConfigError(
+            f"{row_words(rows, row)} has a deliver_after of {int(after[row])} milliseconds",
+            hint=f"it takes 0 to {DELIVER_AFTER_MS_MAX}, which is a century; deliver_at takes a time",
+        )
+
+
+def row_at_zero(rows: pa.RecordBatch) -> int | None:
+    """The first row whose event time, cut to milliseconds, is 0; None if no row has it."""
+    if "event_time" not in rows.schema.names:
+        return None
+    column = rows.column("event_time")
+    unit = 1000 if pa.types.is_timestamp(column.type) else 1  # Spark's timestamps have microseconds.
+    found = np.flatnonzero((presence(column) != 0) & (values_of(column.cast(pa.int64())) // unit == 0))
+    return int(found[0]) if found.size else None

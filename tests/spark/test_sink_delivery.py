@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from broker_core.base.errors import ConfigError
 from broker_core.client import Client
 from pulsarish_spark.options import Side, write_options
-from pulsarish_spark.sink.row_times import with_delivery_times
+from pulsarish_spark.sink.rows import with_delivery_times
 from tests.spark.brokers import Broker
 from tests.spark.conftest import Load, failure
 from tests.spark.test_write import save
