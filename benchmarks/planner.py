@@ -31,7 +31,6 @@ from broker_core.testing.running_broker import RunningBroker
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.positions.batch_plan import batch_tasks
 from pulsarish_spark.positions.position_driver import PositionDriver
-from pulsarish_spark.tasks.task import task_options
 
 SIZES: Final = (10, 100, 1_000, 10_000)
 QUICK_SIZES: Final = (10, 100)
@@ -125,7 +124,7 @@ def _stream(service_url: str, names: list[str]) -> tuple[list[Step], int]:
     raw["maxoffsetspertrigger"] = "1"  # at least one message of each
     options = read_options(raw, Side.STREAM_READ, {})
     with Client(service_url) as client:
-        driver = PositionDriver(options, client, task_options(options))
+        driver = PositionDriver(options, client)
         started, start = _timed("initialOffset", driver.initial)
         first, end = _timed("first latestOffset", lambda: driver.latest(start, 1))
         planned, _ = _timed("partitions", lambda: driver.tasks(start, end))

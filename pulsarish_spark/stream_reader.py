@@ -33,7 +33,7 @@ from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions, Side, read_options
 from pulsarish_spark.plain_errors import plain_errors
 from pulsarish_spark.rows.schema import check_user_schema
-from pulsarish_spark.tasks.task import ReadTask, task_options
+from pulsarish_spark.tasks.task import ReadTask
 from pulsarish_spark.workers.spark_worker import SentToWorkers
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _new_driver(options: ReadOptions, client: Client) -> StreamDriver[Any]:
         return open_queue(options, options.queue, client)
     from pulsarish_spark.positions.position_driver import PositionDriver
 
-    return PositionDriver(options, client, task_options(options))
+    return PositionDriver(options, client)
 
 
 class _LastDocument:

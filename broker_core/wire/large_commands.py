@@ -157,50 +157,43 @@ _LENGTH_DELIMITED: Final = 2
 _DATA: Final = Schema.DESCRIPTOR.fields_by_name["schema_data"].number
 
 
-class _Stepper:
-    """Steps through one command; ``left`` says over how many fields more it may step."""
-
-    def __init__(self, command: bytes) -> None:
-        self._data = command
-        self._view = memoryview(command)  # a slice of which is no copy
-        self._left = FIELDS_MAX
-
-    def without(self, begin: int, end: int, path: tuple[int, ...]) -> list[bytes | memoryview]:
-        """The message between ``begin`` and ``end`` in pieces; the field that ``path`` leads to becomes empty.
-
-        An empty path begins at ``BaseCommand``.
-        """
-        data, view = self._data, self._view
-        parts: list[bytes | memoryview] = []
-        kept = at = begin
-        while at < end:
-            self._left -= 1
-            if self._left < 0:
-                raise RemoteProtocolError(f"a command of {len(data)} bytes has more than {FIELDS_MAX} fields")
-            tag, value = read_varint(data, at)
-            behind = field_end(data, tag, value)
-            if behind > end:
-                raise RemoteProtocolError(f"a command of {len(data)} bytes cannot be read: a field has no end")
-            further = self._further(tag, path)
-            if further is not None:
-                inner = read_varint(data, value)[1]
-                content = self.without(inner, behind, further) if further else []
-                parts += [view[kept:value], varint(sum(map(len, content))), *content]
-                kept = behind
-            at = behind
-        return [*parts, view[kept:at]]
-
-    @staticmethod
-    def _further(tag: int, path: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The path inside of this field; None if it is another one."""
-        number = tag >> 3
-        if tag & 7 != _LENGTH_DELIMITED:
-            return None
-        if not path:
-            return (_BRINGING[number], _DATA) if number in _BRINGING else None
-        return path[1:] if number == path[0] else None
-
-
 def without_schema_data(command: bytes) -> bytes:
     """``command``, with an empty text if it brings a schema; RemoteProtocolError if it cannot be read."""
-    return b"".join(_Stepper(command).without(0, len(command), ()))
+    return b"".join(_without(command, 0, len(command), (), iter(range(FIELDS_MAX))))
+
+
+def _without(
+    data: bytes, begin: int, end: int, path: tuple[int, ...], steps: Iterator[int]
+) -> list[bytes | memoryview]:
+    """The message between ``begin`` and ``end`` in pieces; the field that ``path`` leads to becomes empty.
+
+    An empty path begins at ``BaseCommand``. Each field of the command takes one of ``steps``.
+    """
+    view = memoryview(data)  # a slice of which is no copy
+    parts: list[bytes | memoryview] = []
+    kept = at = begin
+    while at < end:
+        if next(steps, None) is None:
+            raise RemoteProtocolError(f"a command of {len(data)} bytes has more than {FIELDS_MAX} fields")
+        tag, value = read_varint(data, at)
+        behind = field_end(data, tag, value)
+        if behind > end:
+            raise RemoteProtocolError(f"a command of {len(data)} bytes cannot be read: a field has no end")
+        further = _further(tag, path)
+        if further is not None:
+            inner = read_varint(data, value)[1]
+            content = _without(data, inner, behind, further, steps) if further else []
+            parts += [view[kept:value], varint(sum(map(len, content))), *content]
+            kept = behind
+        at = behind
+    return [*parts, view[kept:at]]
+
+
+def _further(tag: int, path: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The path inside of the field of ``tag``; None if it is another one."""
+    number = tag >> 3
+    if tag & 7 != _LENGTH_DELIMITED:
+        return None
+    if not path:
+        return (_BRINGING[number], _DATA) if number in _BRINGING else None
+    return path[1:] if number == path[0] else None

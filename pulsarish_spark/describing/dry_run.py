@@ -8,7 +8,7 @@ asked by being its consumer for a moment; where it has one, that is not known.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker_core.base.clock import SystemClock
@@ -121,24 +121,23 @@ def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
     # With a name of its own no subscription is there, so none is looked for.
     cursors = Cursors(client, options.subscription, SystemClock())
     first_start = FirstStart(view, cursors, options, LossPolicy(options.on_loss == "fail"))
-    looks = {key: _stand(view, name, options.subscription) for key, name in layout.names.items()}
+    stands, busy = _stands(view, layout.names, options.subscription)
     notes = []
     try:
-        starts = first_start.find({key: name for key, name in layout.names.items() if not looks[key].in_use})
+        starts = first_start.find({key: name for key, name in layout.names.items() if key not in busy})
         ends = view.ends_of(layout.names.values())
-        found = [_Found(key, name, starts.get(key), ends[name], looks[key].at) for key, name in layout.names.items()]
+        found = [_Found(key, name, starts.get(key), ends[name], stands.get(key)) for key, name in layout.names.items()]
     finally:
         cursors.close()
     try:
         first_start.check()
     except ConfigError as error:
         notes.append(f"the query would be refused: {error}")
-    in_use = any(look.in_use for look in looks.values())
-    if in_use:
+    if busy:
         notes.append("a consumer is connected to the subscription, so where it stands is not known")
     notes += _expiry_notes(client, options, found)
-    exists = in_use or any(look.at is not None for look in looks.values())
-    return _Read(_ending(view, options, found), SubscriptionFound(options.subscription or None, exists, in_use), notes)
+    subscription = SubscriptionFound(options.subscription or None, bool(stands or busy), bool(busy))
+    return _Read(_ending(view, options, found), subscription, notes)
 
 
 def _expiry_notes(client: Client, options: ReadOptions, found: list[_Found]) -> list[str]:
@@ -156,22 +155,20 @@ def _expiry_notes(client: Client, options: ReadOptions, found: list[_Found]) -> 
     return notes
 
 
-class _Stand(NamedTuple):
-    """The position of a subscription on a partition; None: the subscription is not there, or it is in use."""
-
-    at: Offset | None = None
-    in_use: bool = False
-
-
-def _stand(view: BrokerView, name: str, subscription: str) -> _Stand:
-    if not subscription:
-        return _Stand()
-    try:
-        return _Stand(view.unread_of(name, subscription))
-    except (SubscriptionNotFoundError, PartitionUnmadeError):
-        return _Stand()
-    except ConsumerBusyError:
-        return _Stand(in_use=True)
+def _stands(
+    view: BrokerView, names: Mapping[TopicPartition, str], subscription: str
+) -> tuple[dict[TopicPartition, Offset], set[TopicPartition]]:
+    """The place of a subscription on each partition that has it, and the partitions where it is in use."""
+    stands: dict[TopicPartition, Offset] = {}
+    busy: set[TopicPartition] = set()
+    for key, name in names.items() if subscription else ():
+        try:
+            stands[key] = view.unread_of(name, subscription)
+        except ConsumerBusyError:
+            busy.add(key)
+        except (SubscriptionNotFoundError, PartitionUnmadeError):
+            continue
+    return stands, busy
 
 
 def _ending(view: BrokerView, options: ReadOptions, found: list[_Found]) -> list[_Found]:

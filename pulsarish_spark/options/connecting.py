@@ -140,19 +140,14 @@ def address_of(given: Mapping[str, Any], environment: Mapping[str, str]) -> Addr
             found["admin_url"] = _of_environment(ENV_HTTP_URL, admin, _admin_url)
     if "service_url" in found:
         found["service_url"] = _url_with_tls(found["service_url"], given)
-        return Address(security=_security_of(given, environment), **found)
+        texts = {setting.name: given[setting.name] for setting in SECURITY_SETTINGS if setting.name in given}
+        return Address(security=Security.of(security_texts(environment, texts)), **found)
     if "admin_url" in found:
         raise ConfigError(
             f"{ADMIN_URL} means nothing without service.url, as the embedded broker tells its own", hint="remove it"
         )
     # The embedded broker asks for no credentials, so it is sent none.
     return Address(**({"data_dir": absolute_path(str(default_data_dir(environment)))} | found))
-
-
-def _security_of(given: Mapping[str, Any], environment: Mapping[str, str]) -> Security:
-    """The credentials and the trust that options name, and the environment of the driver beside them."""
-    texts = {setting.name: given[setting.name] for setting in SECURITY_SETTINGS if setting.name in given}
-    return Security.of(security_texts(environment, texts))
 
 
 def _url_with_tls(url: str, given: Mapping[str, Any]) -> str:

@@ -47,7 +47,7 @@ class EndWatch:
 
     def ends(self, names: Collection[str]) -> dict[str, Offset]:
         """The places behind the last message that is durable now."""
-        self._look(names)
+        self._looks |= self._cursors.look(names)
         return {name: behind_last(self._looks[name].last) for name in names}
 
     def ends_after(self, begin: Mapping[str, Offset], wait_s: float) -> dict[str, Offset]:
@@ -59,7 +59,7 @@ class EndWatch:
         self._take_news(begin)
         unsure = self._unsure(begin)
         while True:
-            self._look(unsure)
+            self._looks |= self._cursors.look(unsure)
             ends = {name: behind_last(self._looks[name].last) for name in begin}
             if any(ends[name].key != begin[name].key for name in begin):
                 return ends
@@ -85,9 +85,6 @@ class EndWatch:
             return True
         self._came.put(came)
         return False
-
-    def _look(self, names: Collection[str]) -> None:
-        self._looks |= self._cursors.look(names)
 
     def _unsure(self, begin: Mapping[str, Offset]) -> list[str]:
         """The partitions of which something may be new."""

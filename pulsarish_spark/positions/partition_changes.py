@@ -11,7 +11,7 @@ from __future__ import annotations
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import Position
 from pulsarish_spark.connecting.side_by_side import side_by_side
-from pulsarish_spark.losses.holes import lost_of_topic
+from pulsarish_spark.losses.holes import indexes_between, lost_of_topic
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import Loss, left_partition, lost_added, lost_beginning, lost_partition
 from pulsarish_spark.options import ReadOptions
@@ -120,8 +120,7 @@ class PartitionChanges:
     def _lost_added(self, key: TopicPartition, first: Offset, at: Offset, passed: Position) -> Loss:
         start = at.text(key.partition)
         is_there = first.key < at.key
-        counted = is_there and min(first.message_index, at.message_index) >= 0
-        messages = at.message_index - first.message_index if counted else -1
+        messages = indexes_between(first, at) if is_there else -1
         shown = first.text(key.partition) if is_there else ""
         return lost_added(key, shown, start, self._cursors.subscription, str(passed), messages)
 

@@ -37,8 +37,8 @@ from pulsarish_spark.positions.expiry_watch import ExpiryWatch
 from pulsarish_spark.positions.partition_changes import PartitionChanges
 from pulsarish_spark.positions.rate_limits import Admission, TriggerDelay
 from pulsarish_spark.positions.resuming import ResumePoint, Resuming
-from pulsarish_spark.tasks.planning import EntryRange, TaskOptions, plan_tasks
-from pulsarish_spark.tasks.task import ReadTask, make_tasks
+from pulsarish_spark.tasks.planning import EntryRange, plan_tasks
+from pulsarish_spark.tasks.task import ReadTask, make_tasks, task_options
 from pulsarish_spark.viewing.broker_view import BrokerView, IndexNotice
 from pulsarish_spark.viewing.counting import NamedRange
 from pulsarish_spark.viewing.layout import FollowedLayout
@@ -57,12 +57,10 @@ T = TypeVar("T")
 class PositionDriver:
     """The ``StreamDriver`` of a query whose batches are ranges between two positions of each partition."""
 
-    def __init__(
-        self, options: ReadOptions, client: Client, wanted: TaskOptions, clock: BlockingClock | None = None
-    ) -> None:
+    def __init__(self, options: ReadOptions, client: Client, clock: BlockingClock | None = None) -> None:
         self.options = options
         self._client = client
-        self._task_options = wanted
+        self._task_options = task_options(options)
         self._clock = clock or SystemClock()
         self._view = BrokerView(client)
         policy = LossPolicy.of(options)

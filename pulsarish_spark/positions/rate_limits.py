@@ -27,7 +27,7 @@ from pulsarish_spark.options import Amounts
 from pulsarish_spark.places.offsets import Offset, Offsets
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.viewing.broker_view import BrokerView, WantedIndex
-from pulsarish_spark.viewing.counting import EntryCounts, EntryProfile, NamedRange, Unit
+from pulsarish_spark.viewing.counting import EntryProfile, NamedRange, Unit
 
 HELD_BACK_LOOK_S: Final = 1.0
 """Seconds between looks at the ends while a batch is held back: each is a round trip for each partition."""
@@ -82,7 +82,7 @@ class Admission:
         messages = {
             key: end[key].message_index - start.message_index for key, start in starts.items() if key not in uncounted
         }
-        return Waiting(starts, uncounted, messages | _estimates(self.view.counts, uncounted, "messages"))
+        return Waiting(starts, uncounted, messages | self._estimates(uncounted, "messages"))
 
     # -- each limit
 
@@ -91,7 +91,7 @@ class Admission:
         shares = share_out(waiting.messages, limit, self._weights(waiting.messages))
         rooms = self._rooms(waiting.messages, shares, limit)
         uncounted = {key: (range_, rooms[key]) for key, range_ in waiting.uncounted.items() if shares[key]}
-        found = _counted(self.view.counts, uncounted, "messages")
+        found = self._counted(uncounted, "messages")
         # The profiles of the next batch are kept for the tasks, which are planned next.
         self.view.counts.keep(dict(found.values()))
         stops = {key: Offset(range_.end) for key, (range_, _) in found.items() if range_.end < end[key].position}
@@ -114,12 +114,10 @@ class Admission:
 
     def _byte_stops(self, begin: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, Offset]:
         ranges = {key: self._range(key, begin[key], to) for key, to in end.items() if begin[key].position < to.position}
-        sizes = _estimates(self.view.counts, ranges, "bytes")
+        sizes = self._estimates(ranges, "bytes")
         shares = share_out(sizes, limit, self._weights(sizes))
         rooms = self._rooms(sizes, shares, limit)
-        found = _counted(
-            self.view.counts, {key: (range_, rooms[key]) for key, range_ in ranges.items() if shares[key]}, "bytes"
-        )
+        found = self._counted({key: (range_, rooms[key]) for key, range_ in ranges.items() if shares[key]}, "bytes")
         cut = {key: range_ for key, (range_, _) in found.items() if range_.end < end[key].position}
         # With an index, so that messages of the next batch are counted by it.
         indexed = {key for key in cut if end[key].message_index >= 0}
@@ -144,38 +142,35 @@ class Admission:
     def _range(self, key: TopicPartition, start: Offset, end: Offset) -> NamedRange:
         return NamedRange(self.names[key], start.position, end.position)
 
+    # -- without indexes
 
-# -- without indexes
+    def _estimates(self, ranges: Mapping[TopicPartition, NamedRange], unit: Unit) -> dict[TopicPartition, int]:
+        """The size of each range, for shares: the number of its entries, times a likely size."""
+        counts = self.view.counts
+        entries = [profile.entries for profile in side_by_side(counts.entries, [*ranges.values()])]
+        sizes = counts.per_entry([*ranges.values()], unit)
+        return {key: round(count * size) for key, count, size in zip(ranges, entries, sizes, strict=True)}
 
+    def _counted(
+        self, ranges: Mapping[TopicPartition, tuple[NamedRange, int]], unit: Unit
+    ) -> dict[TopicPartition, tuple[NamedRange, EntryProfile]]:
+        """The part of each range that has no more than its room, or one entry, and the profile of that part."""
+        counts = self.view.counts
+        counted = dict(zip(ranges, counts.count([*ranges.values()], unit), strict=True))
 
-def _estimates(
-    counts: EntryCounts, ranges: Mapping[TopicPartition, NamedRange], unit: Unit
-) -> dict[TopicPartition, int]:
-    """The size of each range, for shares: the number of its entries, times a likely size."""
-    entries = [profile.entries for profile in side_by_side(counts.entries, [*ranges.values()])]
-    sizes = counts.per_entry([*ranges.values()], unit)
-    return {key: round(count * size) for key, count, size in zip(ranges, entries, sizes, strict=True)}
+        def fitted(key: TopicPartition) -> tuple[NamedRange, EntryProfile]:
+            range_, room = ranges[key]
+            profile = counted[key]
+            fitting = profile.within(room)
+            if fitting.entries == profile.entries:
+                fitting += counts.fitting(range_.behind(profile), profile.largest, room - profile.messages, unit)
+            rest = range_.behind(fitting)
+            has_rest = bool(counts.entries(rest).entries)
+            return range_._replace(end=rest.start) if has_rest else range_, fitting
 
-
-def _counted(
-    counts: EntryCounts, ranges: Mapping[TopicPartition, tuple[NamedRange, int]], unit: Unit
-) -> dict[TopicPartition, tuple[NamedRange, EntryProfile]]:
-    """The part of each range that has no more than its room, or one entry, and the profile of that part."""
-    counted = dict(zip(ranges, counts.count([*ranges.values()], unit), strict=True))
-
-    def fitted(key: TopicPartition) -> tuple[NamedRange, EntryProfile]:
-        range_, room = ranges[key]
-        profile = counted[key]
-        fitting = profile.within(room)
-        if fitting.entries == profile.entries:
-            fitting += counts.fitting(range_.behind(profile), profile.largest, room - profile.messages, unit)
-        rest = range_.behind(fitting)
-        has_rest = bool(counts.entries(rest).entries)
-        return range_._replace(end=rest.start) if has_rest else range_, fitting
-
-    # Where nothing is there any more, the task that reads the range reports that.
-    there = [key for key, profile in counted.items() if profile.entries]
-    return dict(zip(there, side_by_side(fitted, there), strict=True))
+        # Where nothing is there any more, the task that reads the range reports that.
+        there = [key for key, profile in counted.items() if profile.entries]
+        return dict(zip(there, side_by_side(fitted, there), strict=True))
 
 
 # -- shares

@@ -50,8 +50,6 @@ class ExportFile:
     def _read(self, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """One group after the other: batches over several would have many rows of groups that are small since their
         rows are large."""
-        if not groups:
-            return
         try:
             with pq.ParquetFile(self.path, page_checksum_verification=True) as file:
                 for group in groups:

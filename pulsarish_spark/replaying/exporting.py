@@ -150,7 +150,9 @@ def _check_named(selection: Selection, noted: _NotedBatch) -> None:
 
 def _rows(client: Client, noted: _NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[pa.RecordBatch]:
     if "queue" in noted.end:
-        readings = _entries(client, _only(options.selection, QueueOffset.from_json(noted.end)), policy)
+        end = QueueOffset.from_json(noted.end)
+        wanted = {key: part for key, part in end.partitions.items() if options.selection.wants(key)}
+        readings = _entries(client, replace(end, partitions=wanted), policy)
     else:
         readings = _ranges(client, noted, options, policy)
     for reading in readings:
@@ -163,10 +165,6 @@ def _entries(client: Client, end: QueueOffset, policy: LossPolicy) -> Iterator[P
     for key in sorted(end.partitions.keys() - names.keys()):
         policy.report(lost_entries(key, end.partitions[key].ids))
     yield from itertools.chain.from_iterable(divide_by_place(end, names, 1))
-
-
-def _only(selection: Selection, end: QueueOffset) -> QueueOffset:
-    return replace(end, partitions={key: part for key, part in end.partitions.items() if selection.wants(key)})
 
 
 def _ranges(client: Client, noted: _NotedBatch, options: ReadOptions, policy: LossPolicy) -> Iterator[PartitionReading]:

@@ -42,7 +42,9 @@ class ColumnMaker:
     def __init__(self, key: TopicPartition, columns: TopicColumns, *, partitioned: bool) -> None:
         self._schema = columns.arrow_schema()
         self._shown_topic = columns.shown_topic or key.topic
-        named = _named_partition(key.topic)
+        # The number of a partition that is read as a topic, as other clients see it; -1 of a topic that is none.
+        named = TopicName.parse(key.topic).partition_index
+        named = named if named <= _INT32_MAX else -1
         self._full_name = str(TopicName.parse(key.topic).partition(key.partition)) if partitioned else key.topic
         self._partition = key.partition if partitioned else max(named, 0)
         self._id_partition = key.partition if partitioned else named
@@ -56,7 +58,7 @@ class ColumnMaker:
             "offset": lambda rows: rows.column("index"),
             "timestamp": self._publish_times,
             "timestampType": lambda rows: self._constant("timestampType", rows.num_rows),
-            "message_id": self._message_ids,
+            "message_id": lambda rows: id_texts(rows, self._id_partition),
             "publish_time": self._publish_times,
             "event_time": partial(self._times, "event_time"),
             "properties": partial(self._properties, "properties"),
@@ -117,10 +119,6 @@ class ColumnMaker:
         microseconds = np.where(shown, values, 0) * _US_PER_MS
         return pa.Array.from_buffers(_US, len(values), [validity(shown), pa.py_buffer(microseconds)])
 
-    def _message_ids(self, rows: pa.RecordBatch) -> pa.Array:
-        ledger, entry, batch_index = (rows.column(name) for name in ("ledger", "entry", "batch_index"))
-        return id_texts(ledger, entry, batch_index, self._id_partition)
-
     def _properties(self, name: str, rows: pa.RecordBatch) -> pa.Array:
         column = rows.column("properties")
         wanted = self._schema.field(name).type
@@ -135,12 +133,6 @@ class ColumnMaker:
         return pa.ListArray.from_arrays(offsets, pairs.values, type=wanted, mask=mask)
 
 
-def _named_partition(topic: str) -> int:
-    """The number of a partition that is read as a topic, as other clients see it; -1 of a topic that is none."""
-    number = TopicName.parse(topic).partition_index
-    return number if number <= _INT32_MAX else -1
-
-
 def _redelivery_counts(rows: pa.RecordBatch) -> pa.Array:
     """Redelivery counts are no part of an entry: the reader of entries that a broker gave adds them to the rows."""
     at = rows.schema.get_field_index(REDELIVERY_COLUMN)
@@ -152,12 +144,13 @@ def _repeated(text: bytes, rows: int) -> pa.Array:
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text * rows))
 
 
-def id_texts(ledger: pa.Array, entry: pa.Array, batch_index: pa.Array, partition: int) -> pa.Array:
-    """One text for each row; ``batch_index`` -1 marks a message that is an entry of its own."""
-    rows = len(ledger)
+def id_texts(decoded: pa.RecordBatch, partition: int) -> pa.Array:
+    """One text for each row of ``decoded``; batch_index -1 marks a message that is an entry of its own."""
+    ledger, entry, batch_index = (values_of(decoded.column(name)) for name in ("ledger", "entry", "batch_index"))
+    rows = decoded.num_rows
     offsets = np.empty(rows + 1, np.int32)
     data = np.empty(rows * _ID_TEXT_BYTES_MAX, np.uint8)
-    used = write_id_texts(values_of(ledger), values_of(entry), values_of(batch_index), partition, offsets, data)
+    used = write_id_texts(ledger, entry, batch_index, partition, offsets, data)
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(data[:used]))
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker_core.base.positions import Position
 from pulsarish_spark.connecting.side_by_side import side_by_side
+from pulsarish_spark.losses.holes import indexes_between
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.viewing.broker_view import BrokerView, WantedIndex
@@ -49,9 +49,7 @@ class EntryRange:
     @property
     def messages(self) -> int:
         """Messages of the range by index; -1 where the indexes are not known."""
-        if self.end is None or self.end.message_index < 0 or self.start.message_index < 0:
-            return -1
-        return max(self.end.message_index - self.start.message_index, 0)
+        return -1 if self.end is None else indexes_between(self.start, self.end)
 
     @property
     def size(self) -> int:
@@ -155,9 +153,7 @@ def _cut(view: BrokerView, whole: EntryRange, pieces: int, profile: EntryProfile
 
 
 def _named(whole: EntryRange) -> NamedRange:
-    end = whole.end.position if whole.end is not None else whole.start.position
-    if whole.end is not None and whole.end.batch:
-        end = Position(end.ledger, end.entry + 1)  # The last message is inside of an entry.
+    end = whole.start.position if whole.end is None else whole.end.behind_entry
     return NamedRange(whole.name, whole.start.position, end)
 
 

@@ -136,7 +136,8 @@ def test_the_text_of_an_id_is_that_of_message_id(found: list[tuple[int, int, int
     entries = pa.array([f[1] for f in found], pa.int64())
     batches = pa.array([f[2] for f in found], pa.int32())
     expected = [str(MessageId(ledger, entry, partition, batch)) for ledger, entry, batch in found]
-    texts = id_texts(ledgers, entries, batches, partition)
+    columns = {"ledger": ledgers, "entry": entries, "batch_index": batches}
+    texts = id_texts(pa.record_batch(columns), partition)
     texts.validate(full=True)
     assert texts.to_pylist() == expected
 

@@ -19,7 +19,6 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.positions.batch_plan import plan_batch
 from pulsarish_spark.positions.position_driver import PositionDriver
-from pulsarish_spark.tasks.task import task_options
 from tests.spark.brokers import Broker
 
 PARTITIONS: Final = 12
@@ -118,7 +117,7 @@ def test_a_limited_stream_looks_at_all_partitions_at_once(broker: Broker, noting
         "maxoffsetspertrigger": str(PARTITIONS),
     }
     options = read_options(raw, Side.STREAM_READ, {})
-    driver = PositionDriver(options, noting, task_options(options))
+    driver = PositionDriver(options, noting)
     try:
         start = driver.initial()
         noting.together.clear()
@@ -150,7 +149,7 @@ def test_a_trigger_subscribes_to_each_partition_a_few_times(
         "maxoffsetspertrigger": "1",
     }
     options = read_options(raw, Side.STREAM_READ, {})
-    driver = PositionDriver(options, noting, task_options(options))
+    driver = PositionDriver(options, noting)
     try:
         start = driver.initial()
         monkeypatch.setattr(Connection, "send", noting_send)

@@ -12,9 +12,9 @@ from broker_core.wire.batch.decode import lies_in_block as lies_in_block
 from broker_core.wire.batch.decode import share_memory as share_memory
 from broker_core.wire.batch.encode import EncodedEntry as EncodedEntry
 from broker_core.wire.batch.encode import encode_entries as encode_entries
-from broker_core.wire.batch.route import KeyGroups as KeyGroups
-from broker_core.wire.batch.route import key_groups as key_groups
-from broker_core.wire.batch.route import route_rows as route_rows
-from broker_core.wire.batch.route import rows_by_place as rows_by_place
 from broker_core.wire.batch.rows import ENCODED_COLUMNS as ENCODED_COLUMNS
 from broker_core.wire.batch.schema import DECODED_SCHEMA as DECODED_SCHEMA
+from broker_core.wire.batch.sent_keys import KeyGroups as KeyGroups
+from broker_core.wire.batch.sent_keys import key_groups as key_groups
+from broker_core.wire.batch.sent_keys import route_rows as route_rows
+from broker_core.wire.batch.sent_keys import rows_by_place as rows_by_place

@@ -248,13 +248,10 @@ def _plan_entries(
     sequence_ids = _sequence_ids(rows, first_sequence_id)
     metadata_sizes, payload_sizes, key_sizes = (np.empty(rows.count, np.int64) for _ in range(3))
     size_rows(
-        rows.keys.offsets,
-        rows.keys.present,
+        *rows.keys.arrays[1:],
         rows.keys_are_base64,
-        rows.values.offsets,
-        rows.values.present,
-        rows.ordering_keys.offsets,
-        rows.ordering_keys.present,
+        *rows.values.arrays[1:],
+        *rows.ordering_keys.arrays[1:],
         rows.property_rows,
         rows.property_names.offsets,
         rows.property_values.offsets,
