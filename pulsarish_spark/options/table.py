@@ -140,7 +140,6 @@ def parse_all(raw: Mapping[str, str], side: Side) -> dict[str, Any]:
     spelled: dict[str, str] = {}
     for key, text in raw.items():
         option = _find(key, side)
-        _check_side(option, side)
         if option.name in given and key.lower().startswith(ALIAS_BEGINNINGS) and given[option.name] == text.strip():
             continue  # pulsar-spark's jobs say the same of its client and of its admin client.
         if option.name in given:
@@ -158,7 +157,6 @@ def check_option(key: str, text: str | None, side: Side) -> None:
     if side is Side.STREAM_WRITE and key.lower() in OF_A_QUERY:
         return
     option = _find(key, side)
-    _check_side(option, side)
     if text is not None:
         _parsed(option, text)
 
@@ -186,8 +184,10 @@ def _shown(option: Option, text: str) -> str:
 
 
 def _find(key: str, side: Side) -> Option:
+    """The option of ``side`` that has this name."""
     option = _BY_KEY.get(key.lower())
     if option is not None:
+        _check_side(option, side)
         return option
     if refused := _REFUSED_BY_KEY.get(key.lower()):
         name, why = refused

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from broker_core.base.errors import ConfigError, PartitionUnmadeError, SubscriptionNotFoundError
 from broker_core.base.moments import Moment, time_text
@@ -76,6 +77,7 @@ def _named(point: LogPoint, options: ReadOptions) -> LogPoint:
     return AtSubscription(point.name or options.subscription) if isinstance(point, AtSubscription) else point
 
 
+@dataclass(slots=True, eq=False)
 class FirstStart:
     """The start of a query without a checkpoint.
 
@@ -84,13 +86,11 @@ class FirstStart:
     may have had messages when there was an hour less. Used by one thread.
     """
 
-    def __init__(self, view: BrokerView, cursors: Cursors, options: ReadOptions, policy: LossPolicy) -> None:
-        self._view = view
-        self._cursors = cursors
-        self._options = options
-        self._policy = policy
-        self._own = (AtSubscription(), AtSubscription(options.subscription))
-        self._refused: list[ConfigError] = []
+    _view: BrokerView
+    _cursors: Cursors
+    _options: ReadOptions
+    _policy: LossPolicy
+    _refused: list[ConfigError] = field(default_factory=list)
 
     def find(self, names: Mapping[TopicPartition, str]) -> dict[TopicPartition, Offset]:
         """The starts of partitions. A subscription that is there is in use from now on; none is made."""
@@ -98,8 +98,9 @@ class FirstStart:
         positions = side_by_side(lambda key: self.position(names[key]), asked)
         unread = {key: at for key, at in zip(asked, positions, strict=True) if at is not None}
         said = {key: self._options.starting.said_of(key) for key in unread}
+        own = (AtSubscription(), AtSubscription(self._options.subscription))
         # Without a word of the user a partition goes on where its subscription stands.
-        resumed = {key: at for key, at in unread.items() if (each := said[key]) is None or each.point in self._own}
+        resumed = {key: at for key, at in unread.items() if (each := said[key]) is None or each.point in own}
         others = {key: name for key, name in names.items() if key not in resumed}
         default = self._options.initial_position or "latest"
         found = resumed | self._at_edges(others, default)
@@ -158,6 +159,7 @@ class FirstStart:
         )
 
 
+@dataclass(slots=True, eq=False)
 class StreamEnd:
     """The end of a stream: no row at or behind the place that ``endingOffsets`` or ``endingTimestamp`` says.
 
@@ -166,12 +168,11 @@ class StreamEnd:
     has come, for any message may be as young. A partition that no option names has no end. Used by one thread.
     """
 
-    def __init__(self, view: BrokerView, options: ReadOptions) -> None:
-        self._view = view
-        self._options = options
-        self._found: dict[TopicPartition, Offset] = {}
-        self._looked: dict[TopicPartition, Offset] = {}
-        self._told = False
+    _view: BrokerView
+    _options: ReadOptions
+    _found: dict[TopicPartition, Offset] = field(default_factory=dict)
+    _looked: dict[TopicPartition, Offset] = field(default_factory=dict)
+    _told: bool = False
 
     def cut(self, places: Mapping[TopicPartition, ResumePoint], ends: Offsets) -> Offsets:
         """``ends`` of partitions that are read on at ``places``, as far as the stream goes."""

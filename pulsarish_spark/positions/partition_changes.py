@@ -8,15 +8,16 @@ one that is gone is a loss too, or a mistake where the user does not read it any
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from broker_core.base.errors import ConfigError
 from broker_core.base.positions import Position
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.losses.holes import indexes_between, lost_of_topic
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import Loss, left_partition, lost_added, lost_beginning, lost_partition
-from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
-from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.places.topics import Selection, TopicPartition
 from pulsarish_spark.positions.bounds import FirstStart
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.positions.resuming import ResumePoint, Resuming
@@ -24,29 +25,20 @@ from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.layout import FollowedLayout
 
 
+@dataclass(slots=True, eq=False)
 class PartitionChanges:
     """Follows the partitions of one query, which are those of ``layout``."""
 
-    def __init__(
-        self,
-        options: ReadOptions,
-        policy: LossPolicy,
-        layout: FollowedLayout,
-        view: BrokerView,
-        cursors: Cursors,
-        first_start: FirstStart,
-        resuming: Resuming,
-    ) -> None:
-        self._selection = options.selection
-        self._policy = policy
-        self._layout = layout
-        self._view = view
-        self._cursors = cursors
-        self._first_start = first_start
-        self._resuming = resuming
-        self._told_missing: set[TopicPartition] = set()
-        self._checked_beginnings: set[TopicPartition] = set()
-        self._unread: dict[str, Offset | None] = {}
+    _selection: Selection
+    _policy: LossPolicy
+    _layout: FollowedLayout
+    _view: BrokerView
+    _cursors: Cursors
+    _first_start: FirstStart
+    _resuming: Resuming
+    _told_missing: set[TopicPartition] = field(default_factory=set)
+    _checked_beginnings: set[TopicPartition] = field(default_factory=set)
+    _unread: dict[str, Offset | None] = field(default_factory=dict)
 
     def places(self, start: SourceOffset) -> dict[TopicPartition, ResumePoint]:
         """The places where partitions that exist now are read on; new ones begin at their first message."""

@@ -76,7 +76,7 @@ class PositionDriver:
         self._notice = IndexNotice()
         self._layout = FollowedLayout(options.selection, client, self._clock, options.discovery_s)
         self._changes = PartitionChanges(
-            options, policy, self._layout, self._view, self._cursors, self._first_start, self._resuming
+            options.selection, policy, self._layout, self._view, self._cursors, self._first_start, self._resuming
         )
         self._initial: SourceOffset | None = None
         self._planned = False  # Then nothing is first any more, even if it lies where a replayed batch made us begin.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker_core.base.errors import ChecksumMismatchError, ProtocolError, SubscriptionNotFoundError
@@ -58,22 +59,22 @@ class Next(NamedTuple):
     is_whole: bool = True
 
 
+@dataclass(slots=True, eq=False)
 class Resuming:
     """The resume points of one query. Used by one thread, or by several of which each has partitions of its own."""
 
-    def __init__(self, client: Client, view: BrokerView, cursors: Cursors, policy: LossPolicy) -> None:
-        self._client = client
-        self._view = view
-        self._cursors = cursors
-        self._policy = policy
-        self.former = ""
-        """The subscription that the checkpoint was made with, if that is another."""
-        self._told: dict[str, Offset] = {}
-        self._known: dict[str, tuple[Offset, Offset, Next]] = {}
-        self._checked: dict[str, int] = {}
-        """The session of its cursor in which the log of a partition was known again."""
-        self._moved: dict[str, tuple[ResumePoint, ResumePoint]] = {}
-        """Places in a log that is another one now, and where reading begins there."""
+    _client: Client
+    _view: BrokerView
+    _cursors: Cursors
+    _policy: LossPolicy
+    former: str = ""
+    """The subscription that the checkpoint was made with, if that is another."""
+    _told: dict[str, Offset] = field(default_factory=dict)
+    _known: dict[str, tuple[Offset, Offset, Next]] = field(default_factory=dict)
+    _checked: dict[str, int] = field(default_factory=dict)
+    """The session of its cursor in which the log of a partition was known again."""
+    _moved: dict[str, tuple[ResumePoint, ResumePoint]] = field(default_factory=dict)
+    """Places in a log that is another one now, and where reading begins there."""
 
     def is_held(self, name: str) -> bool:
         """Whether ``hold`` has nothing to ask."""

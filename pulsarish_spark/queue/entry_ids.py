@@ -128,10 +128,13 @@ def _expanded(starts: Entries, lengths: Entries, text: str) -> Entries:
     """The entries of runs that begin at ``starts`` and have ``lengths``."""
     if int(lengths.min()) < 0 or int(lengths.max()) > ENTRIES_MAX:
         raise ValueError(f'"{text[:60]}" has a run of no possible length')
-    total = int(lengths.sum())
-    _check_size(total, text)
+    _check_size(int(lengths.sum()), text)
+    return _filled(starts, lengths)
+
+
+def _filled(starts: Entries, lengths: Entries) -> Entries:
     before = np.cumsum(lengths) - lengths
-    return np.repeat(starts - before, lengths) + np.arange(total)
+    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
 
 
 def _check_size(entries: int, text: str) -> None:
@@ -209,11 +212,5 @@ def ids_of(some: Iterable[EntryOrRun]) -> dict[int, Entries]:
     for each in some:
         bound = (each.first, each.end) if isinstance(each, EntryRun) else (each.entry, each.entry + 1)
         bounds.setdefault(each.ledger, []).append(bound)
-    return {ledger: np.unique(_within(np.array(found, np.int64))) for ledger, found in bounds.items()}
-
-
-def _within(bounds: Entries) -> Entries:
-    """All numbers from the first to before the second of each row."""
-    firsts, lengths = bounds[:, 0], bounds[:, 1] - bounds[:, 0]
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(firsts - before, lengths) + np.arange(int(lengths.sum()))
+    columns = {ledger: np.array(found, np.int64).T for ledger, found in bounds.items()}
+    return {ledger: np.unique(_filled(firsts, ends - firsts)) for ledger, (firsts, ends) in columns.items()}

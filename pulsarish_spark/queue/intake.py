@@ -17,6 +17,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.base.clock import BlockingClock
@@ -321,6 +322,7 @@ class Consumers:
         self._names.clear()
 
 
+@dataclass(slots=True, eq=False)
 class LogIdentity:
     """Whether the entries of a noted batch are still those that the query was given, and which batches are void if not.
 
@@ -329,19 +331,16 @@ class LogIdentity:
     of each partition of a batch tells, by its publish time, which never changes. It is looked at whenever the consumers
     of a partition have come to a broker. Invariant: a batch that is void for a partition is told once by this process.
 
-    ``on_other``: acknowledgements of a partition mean nothing any more.
+    ``_on_other``: acknowledgements of a partition mean nothing any more.
     """
 
-    def __init__(
-        self, consumers: Consumers, policy: LossPolicy, subscription: str, on_other: Callable[[TopicPartition], None]
-    ) -> None:
-        self._consumers = consumers
-        self._policy = policy
-        self._subscription = subscription
-        self._on_other = on_other
-        self._newest: dict[TopicPartition, tuple[int, PartitionBatch]] = {}
-        self._checked: dict[TopicPartition, tuple[int, ...]] = {}
-        self._void: set[tuple[int, TopicPartition]] = set()
+    _consumers: Consumers
+    _policy: LossPolicy
+    _subscription: str
+    _on_other: Callable[[TopicPartition], None]
+    _newest: dict[TopicPartition, tuple[int, PartitionBatch]] = field(default_factory=dict)
+    _checked: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    _void: set[tuple[int, TopicPartition]] = field(default_factory=set)
 
     def note(self, batch: QueueOffset) -> None:
         """``batch`` is what the query knows last of its partitions."""
