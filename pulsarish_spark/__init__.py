@@ -26,7 +26,6 @@ from broker_core.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pulsarish_spark import progress as progress
-    from pulsarish_spark.arrow import read_arrow as read_arrow
     from pulsarish_spark.connecting.connection import embedded_broker as embedded_broker
     from pulsarish_spark.connecting.embedded import LocalBroker as LocalBroker
     from pulsarish_spark.connecting.embedded import local as local
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from pulsarish_spark.letters import dead_letter as dead_letter
     from pulsarish_spark.letters import retry_later as retry_later
     from pulsarish_spark.losses.loss import DataLossError as DataLossError
+    from pulsarish_spark.positions.batch_plan import read_arrow as read_arrow
     from pulsarish_spark.replaying.export_file import replay as replay
     from pulsarish_spark.replaying.exporting import export_batch as export_batch
     from pulsarish_spark.source import PulsarishSource as PulsarishSource
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "arrow": ["read_arrow"],
         "connecting.connection": ["embedded_broker"],
         "connecting.embedded": ["LocalBroker", "local", "notebook_broker"],
         "describing.dry_run": ["describe"],
         "kafka_lint": ["lint"],
         "letters": ["dead_letter", "retry_later"],
         "losses.loss": ["DataLossError"],
+        "positions.batch_plan": ["read_arrow"],
         "progress": ["progress"],
         "replaying.export_file": ["replay"],
         "replaying.exporting": ["export_batch"],

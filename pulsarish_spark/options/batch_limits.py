@@ -117,7 +117,7 @@ DIVIDING: Final = (
         "100000",
         "Messages of one task at most, to within one entry. Without message indexes: within the first 64 MiB or 20,000 "
         "entries that are read; beyond them to within a factor of two where batches of all sizes are mixed evenly.",
-        fills="max_records_per_partition",
+        fills="max_records",
     ),
 )
 

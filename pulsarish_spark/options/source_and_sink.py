@@ -39,7 +39,10 @@ from pulsarish_spark.rows.schema import TopicColumns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The options of a source; the values here are the defaults. ``now_ms``: from when times count back."""
+    """The options of a source; the values here are the defaults. ``now_ms``: from when times count back.
+
+    ``dividing``: those of ``TaskOptions``, which has their defaults.
+    """
 
     address: Address
     selection: Selection
@@ -53,9 +56,7 @@ class ReadOptions:
     kept: KeptRows
     key_ranges: int | None = None
     amounts: Amounts
-    min_partitions: int | None = None
-    input_partitions: int | None = None
-    max_records_per_partition: int | None = None
+    dividing: Mapping[str, int]
     on_loss: OnLoss = "fail"
     quarantine_directory: str = ""  # empty unless on_loss is quarantine
     subscription: str = ""  # empty: one of its own
@@ -85,7 +86,7 @@ class WriteOptions:
     writing: Mapping[str, Any]
 
 
-_READING: Final = (*SELECTING, *SHAPING, *BOUNDS, *FILTERING, *DIVIDING, *LOSING, *FOLLOWING)
+_READING: Final = (*SELECTING, *SHAPING, *BOUNDS, *FILTERING, *LOSING, *FOLLOWING)
 
 
 def option_texts(topic: str | None, options: Mapping[str, object]) -> dict[str, str]:
@@ -154,6 +155,7 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
         now_ms=now_ms,
         kept=kept_rows_of(given, now_ms),
         amounts=amounts_of(given, selection),
+        dividing=filled(DIVIDING, given),
         queue=queue_of(given),
         **filled(_READING, given),
     )

@@ -5,29 +5,58 @@ Spark keeps the plan of a DataFrame for life. So ``latest`` stays open in the la
 looked up when it is read, and an ``earliest`` start takes whatever is first then; only the cuts between pieces are
 fixed. A second action on the same DataFrame therefore sees newer messages, as with Spark's Kafka source; but none that
 is published at or after a time where it ends, though that was yet to come when it was planned.
+
+``read_arrow`` is the same read without Spark, in one process: it needs no ``pyspark``.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from broker_core.client import Client
+from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.losses.loss import LossPolicy
-from pulsarish_spark.options import ReadOptions
+from pulsarish_spark.options import ReadOptions, Side, option_texts, read_options
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.bounds import check_order, ending_ms, resolve_end, resolve_start
+from pulsarish_spark.rows.schema import TopicColumns
 from pulsarish_spark.tasks.planning import EntryRange, plan_tasks
-from pulsarish_spark.tasks.task import ReadTask, make_tasks, task_options
+from pulsarish_spark.tasks.task import ReadTask, make_tasks, read_task, task_options
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, discover
 
-if TYPE_CHECKING:
-    from broker_core.client import Client
-
 logger = logging.getLogger(__name__)
+
+
+def read_arrow(topic: str | None = None, /, **options: object) -> pa.RecordBatchReader:
+    """The rows that ``spark.read.format("pulsarish")`` gives for the same options, in the order of each partition.
+
+        reader = read_arrow("flights", columns="key,value", startingOffsets="earliest")
+        reader.read_all()                          # a pyarrow.Table
+        read_arrow("flights").read_pandas()        # a pandas.DataFrame
+        polars.from_arrow(read_arrow("flights"))   # a polars.DataFrame
+        duckdb.sql("select count(*) from reader")  # a query over the variable ``reader``
+
+    ``topic`` may be left out where an option says what to read; options whose names have a dot are given with ``**``,
+    as ``**{"service.url": "pulsar://host:6650"}``. Options are checked and the read is planned before this returns;
+    rows are fetched while batches are taken, so memory holds some MiB of them, and each reader can be read once. Where
+    no end is given, it is the end that the topic has when its last part is read.
+
+    Raises ConfigError for options that are wrong, TopicNotFoundError, and, while batches are taken, DataLossError
+    where messages are gone and ``failOnDataLoss`` is not false. Source: Arrow's C stream interface.
+    """
+    checked = read_options(option_texts(topic, options), Side.BATCH_READ, os.environ)
+    with connected(checked.address) as client:
+        tasks = batch_tasks(client, checked)
+    batches = itertools.chain.from_iterable(map(read_task, tasks))
+    return pa.RecordBatchReader.from_batches(TopicColumns(checked.columns).arrow_schema(), batches)
 
 
 def batch_tasks(client: Client, options: ReadOptions) -> list[ReadTask]:

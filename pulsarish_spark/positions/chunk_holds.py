@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.base.clock import Clock
@@ -37,6 +38,8 @@ SPAN_MS: Final = 60_000
 LOOK_S: Final = SPAN_MS / 1000
 """Seconds between looks at holds."""
 
+_NOTHING_HELD: Final = (SubscriptionNotFoundError, TopicNotFoundError)
+
 
 def chunk_holds(subscription: str, planned: Iterable[Sequence[EntryRange]]) -> dict[str, ChunkHold]:
     """The chunk holds that tasks of a batch may have to make, by partition."""
@@ -48,17 +51,17 @@ def chunk_holds(subscription: str, planned: Iterable[Sequence[EntryRange]]) -> d
     return {partition: ChunkHold(name, start) for partition, start in starts.items()}
 
 
+@dataclass(slots=True, eq=False)
 class ChunkHolds:
     """The chunk holds of one query."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
-        self._client = client
-        self._clock = clock
-        self._looked_s: float | None = None
-        self._noted: dict[str, Position] = {}
-        """The place up to which each partition was acknowledged at the last look."""
-        self._settled: set[str] = set()
-        """Partitions that are known to have no hold unless something was acknowledged since."""
+    _client: Client
+    _clock: Clock
+    _looked_s: float | None = None
+    _noted: dict[str, Position] = field(default_factory=dict)
+    """The place up to which each partition was acknowledged at the last look."""
+    _settled: set[str] = field(default_factory=set)
+    """Partitions that are known to have no hold unless something was acknowledged since."""
 
     @property
     def is_due(self) -> bool:
@@ -115,9 +118,6 @@ class ChunkHolds:
             return False  # The entry before is in another ledger. The next look finds another place.
         old, new = self._client.first_entries_at([(name, _before(place)), (name, _before(acked))])
         return old is not None and new is not None and published_ms(new.body) - published_ms(old.body) >= SPAN_MS
-
-
-_NOTHING_HELD: Final = (SubscriptionNotFoundError, TopicNotFoundError)
 
 
 def _before(place: Position) -> Position:

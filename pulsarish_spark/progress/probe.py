@@ -56,15 +56,12 @@ class LagProbe:
         if oldest is None:  # The entry was deleted meanwhile; the query will tell.
             return behind
         expiry = self._policies.of_all([unread.key.topic])[unread.key.topic]
+        now_ms = self._clock.now_ms()
         return behind._replace(
             bytes=_bytes_about(behind, oldest),
-            seconds=self._age_s(oldest),
-            expires_s=None if expiry is None else expiry.left_s(oldest, self._clock.now_ms()),
+            seconds=max(0.0, (now_ms - published_ms(oldest.body)) / 1000),  # by two clocks, so never below 0
+            expires_s=None if expiry is None else expiry.left_s(oldest, now_ms),
         )
-
-    def _age_s(self, entry: EntryRef) -> float:
-        """The age of ``entry`` by the clocks of this machine and of its producer; never below 0."""
-        return max(0.0, (self._clock.now_ms() - published_ms(entry.body)) / 1000)
 
 
 def _bytes_about(behind: PartitionLag, entry: EntryRef) -> int | None:

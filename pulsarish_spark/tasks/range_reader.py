@@ -135,9 +135,8 @@ class Continuity:
         self._around = around
         self._holes = holes
         self._key = wanted.key
-        self._next = wanted.start._replace(batch=0)
-        if wanted.start.message_index >= 0:
-            self._next = self._next._replace(message_index=wanted.start.message_index - wanted.start.batch)
+        position, index, batch = wanted.start
+        self._next = Offset(position, index - batch if index >= 0 else -1)
         self._end = end
         self._policy = policy
         self._lenient = not wanted.exact

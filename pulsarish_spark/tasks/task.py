@@ -70,13 +70,7 @@ class ReadTask:
 
 def task_options(options: ReadOptions) -> TaskOptions:
     """The options of tasks and the cores of this machine. Spark tells a source nothing of its cluster's size."""
-    return TaskOptions(
-        cores=os.cpu_count() or 1,
-        min_partitions=options.min_partitions,
-        input_partitions=options.input_partitions,
-        max_records=options.max_records_per_partition,
-        key_ranges=options.key_ranges,
-    )
+    return TaskOptions(os.cpu_count() or 1, key_ranges=options.key_ranges, **options.dividing)
 
 
 def reading_tasks(planned: Iterable[Sequence[PartitionReading]], options: ReadOptions) -> list[ReadTask]:
