@@ -133,31 +133,30 @@ class _Group:
         queue.start = queue.end = queue.end + len(self.mark)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CommitJob:
     """One group commit. Another thread executes ``run``, which touches nothing else.
 
     Attributes:
+        before, after: Steps that make changes of the catalogue durable, before the groups are written and after that.
         lent: Open files that are not in use now: closed if there are too many open ones to make a new one.
         recorders: Told when the changes of the catalogue are durable.
     """
 
-    def __init__(
-        self, disk: Disk, copies: MarkCopies, before: Step | None, groups: list[_Group], after: Step | None
-    ) -> None:
-        self._disk = disk
-        self._copies = copies
-        self._before = before
-        self._after = after
-        self.groups: Final = groups
-        self.tasks: list[_Task] = []
-        self.drops: list[_Drop] = []
-        self.lent: list[tuple[str, File]] = []
-        self.recorders: list[OnDurable] = []
+    disk: Disk
+    copies: MarkCopies
+    before: Step | None
+    groups: list[_Group]
+    after: Step | None
+    tasks: list[_Task] = field(default_factory=list, init=False)
+    drops: list[_Drop] = field(default_factory=list, init=False)
+    lent: list[tuple[str, File]] = field(default_factory=list, init=False)
+    recorders: list[OnDurable] = field(default_factory=list, init=False)
 
     @property
     def records(self) -> bool:
         """Whether changes of the catalogue are in it."""
-        return self._before is not None or self._after is not None
+        return self.before is not None or self.after is not None
 
     def run(self) -> None:
         """Write, sync, mark. Blocks for as long as the disk needs.
@@ -166,11 +165,11 @@ class CommitJob:
             StorageError: the disk refused something, or a file was taken away; hand it to ``GroupCommit.finish``.
         """
         try:
-            if self._before is not None:
-                self._before()
+            if self.before is not None:
+                self.before()
             self._write()
-            if self._after is not None:
-                self._after()
+            if self.after is not None:
+                self.after()
             for file, (_, start, end) in self.drops:
                 file.drop_cached(start, end)
             for task, _ in self.tasks:
@@ -189,18 +188,18 @@ class CommitJob:
                 if file.removed():
                     raise file_removed(group.queue.path)
         for directory in {group.sync_dir: None for group in self.groups if group.sync_dir}:
-            self._disk.sync_dir(directory)
+            self.disk.sync_dir(directory)
         for group, file in zip(self.groups, files, strict=True):
             if group.mark:
                 write_fully(file, group.end, [group.mark])
         for group in self.groups:
             if group.copy is not None:
-                self._copies.write(*group.copy)
+                self.copies.write(*group.copy)
 
     def _make_file(self, group: _Group) -> File:
         while True:
             try:
-                group.file = self._disk.open(group.queue.path, create=True)
+                group.file = self.disk.open(group.queue.path, create=True)
             except OSError as e:
                 if e.errno not in TOO_MANY_FILES or not self.lent:
                     raise
@@ -220,6 +219,7 @@ _Task = tuple[Step, Callable[[], None]]
 _Drop = tuple[File, CachedRange]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class GroupCommit:
     """Collects what writers append and turns it into jobs.
 
@@ -232,34 +232,27 @@ class GroupCommit:
         bytes_committed: Bytes of files that were written so far, without commit marks.
     """
 
-    def __init__(
-        self,
-        disk: Disk,
-        handles: HandlePool,
-        durability: Durability,
-        page_cache: PageCache,
-        catalogue: Catalogue,
-        copies: MarkCopies,
-    ) -> None:
-        self._disk = disk
-        self._copies = copies
-        self._handles = handles
-        self._durability = durability
-        self._page_cache = page_cache
-        self._catalogue = catalogue
-        self._recorders: list[OnDurable] = []
-        self._waiting: list[WriteQueue] = []
-        self._tasks: list[_Task] = []
-        self._unsynced: dict[str, WriteQueue] = {}
-        self._sync_asked = False
-        self._in_flight: CommitJob | None = None
-        self._announced = False
-        self._finishing = False
-        self._on_pending: Callable[[], None] | None = None
-        self._on_failure: Callable[[StorageError], None] | None = None
-        self.error: StorageError | None = None
-        self.bytes_committed = 0
-        catalogue.on_change = self._announce
+    disk: Disk
+    handles: HandlePool
+    durability: Durability
+    page_cache: PageCache
+    catalogue: Catalogue
+    copies: MarkCopies
+    error: StorageError | None = field(default=None, init=False)
+    bytes_committed: int = field(default=0, init=False)
+    _recorders: list[OnDurable] = field(default_factory=list, init=False)
+    _waiting: list[WriteQueue] = field(default_factory=list, init=False)
+    _tasks: list[_Task] = field(default_factory=list, init=False)
+    _unsynced: dict[str, WriteQueue] = field(default_factory=dict, init=False)
+    _sync_asked: bool = field(default=False, init=False)
+    _in_flight: CommitJob | None = field(default=None, init=False)
+    _announced: bool = field(default=False, init=False)
+    _finishing: bool = field(default=False, init=False)
+    _on_pending: Callable[[], None] | None = field(default=None, init=False)
+    _on_failure: Callable[[StorageError], None] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.catalogue.on_change = self._announce
 
     # -- for writers
 
@@ -286,7 +279,7 @@ class GroupCommit:
         job = self._in_flight
         if self.error is not None:
             on_durable(self.error)
-        elif self._catalogue.changed:
+        elif self.catalogue.changed:
             self._recorders.append(on_durable)
         elif job is not None and job.records:
             job.recorders.append(on_durable)
@@ -296,7 +289,7 @@ class GroupCommit:
     @property
     def recorded(self) -> bool:
         """Whether all changes of the catalogue up to now are durable."""
-        return not self._catalogue.changed and (self._in_flight is None or not self._in_flight.records)
+        return not self.catalogue.changed and (self._in_flight is None or not self._in_flight.records)
 
     def cancel(self, queue: WriteQueue, error: StorageError) -> None:
         """Drop what ``queue`` has not yet handed to a job; its callbacks get ``error``."""
@@ -310,8 +303,8 @@ class GroupCommit:
     def forget(self, path: str) -> None:
         """A file was removed: close it, it needs no sync any more."""
         self._unsynced.pop(path, None)
-        self._page_cache.forget(path)
-        self._handles.forget(path)
+        self.page_cache.forget(path)
+        self.handles.forget(path)
 
     def sync_due(self) -> None:
         """With ``durability=async``: let the next job sync what was written since the last. Call it once a second."""
@@ -322,7 +315,7 @@ class GroupCommit:
     @property
     def pending(self) -> bool:
         """Whether ``take`` would find something once nothing is in flight."""
-        return bool(self._waiting or self._tasks or self._sync_asked or self._catalogue.changed)
+        return bool(self._waiting or self._tasks or self._sync_asked or self.catalogue.changed)
 
     def _announce(self) -> None:
         if self._on_pending is not None and self._in_flight is None and not self._announced and not self._finishing:
@@ -359,18 +352,18 @@ class GroupCommit:
 
     def _make_job(self, groups: list[_Group]) -> CommitJob:
         """A job of what is waiting. ``groups`` grows while they are made: what they hold waits nowhere else."""
-        sync = self._durability == "sync" or self._sync_asked
+        sync = self.durability == "sync" or self._sync_asked
         queues, postponed = self._choose()
-        before = self._catalogue.take_changes()
+        before = self.catalogue.take_changes()
         files = [self._file_of(queue) for queue in queues]
         drops = self._drops_due()
         for queue, file in zip(queues, files, strict=True):
-            groups.append(_Group(queue, file, self._copies, sync=sync))
-        if self._durability == "async":
+            groups.append(_Group(queue, file, self.copies, sync=sync))
+        if self.durability == "async":
             self._track_unsynced(groups)
-        job = CommitJob(self._disk, self._copies, before, groups, self._changes_by(queues))
+        job = CommitJob(self.disk, self.copies, before, groups, self._changes_by(queues))
         job.tasks, job.drops, job.recorders = self._tasks, drops, self._recorders
-        job.lent = self._handles.lend(files.count(None))
+        job.lent = self.handles.lend(files.count(None))
         self._waiting, self._tasks, self._recorders = postponed, [], []
         return job
 
@@ -378,21 +371,21 @@ class GroupCommit:
         """Ranges that may leave the system's memory. A file that cannot be opened, as somebody took it away, is left
         out: whoever reads it is told, and a hint must not stop the broker."""
         drops: list[_Drop] = []
-        for due in self._page_cache.take_due():
+        for due in self.page_cache.take_due():
             with suppress(OSError):
-                drops.append((self._handles.pin(due.path), due))
+                drops.append((self.handles.pin(due.path), due))
         return drops
 
     def _file_of(self, queue: WriteQueue) -> File | None:
         if not queue.fresh:
-            return self._handles.pin(queue.path)
-        self._handles.expect(queue.path)  # the worker makes it, once the catalogue's row of it is durable
+            return self.handles.pin(queue.path)
+        self.handles.expect(queue.path)  # the worker makes it, once the catalogue's row of it is durable
         return None
 
     def _changes_by(self, queues: list[WriteQueue]) -> Step | None:
         for queue in queues:
             queue.owner.group_begins()
-        return self._catalogue.take_changes()
+        return self.catalogue.take_changes()
 
     def _choose(self) -> tuple[list[WriteQueue], list[WriteQueue]]:
         """The queues of the next job, and those that must wait for a later one. Of files that only need a sync there
@@ -439,12 +432,12 @@ class GroupCommit:
         for group in job.groups:
             group.queue.in_flight = False
             if group.file is not None:
-                self._handles.adopt(group.queue.path, group.file)
-            self._handles.unpin(group.queue.path)
+                self.handles.adopt(group.queue.path, group.file)
+            self.handles.unpin(group.queue.path)
         for _, dropped in job.drops:
-            self._handles.unpin(dropped.path)
+            self.handles.unpin(dropped.path)
         for path, file in job.lent:
-            self._handles.adopt(path, file)
+            self.handles.adopt(path, file)
 
     def _report_durable(self, job: CommitJob) -> None:
         """Owners may change the catalogue here; the next job makes that durable."""
@@ -452,7 +445,7 @@ class GroupCommit:
             queue = group.queue
             self.bytes_committed += group.end - group.start
             if group.sync:
-                queue.cached = self._page_cache.synced(queue.path, queue.cached, group.end)
+                queue.cached = self.page_cache.synced(queue.path, queue.cached, group.end)
             queue.owner.group_durable(group.end)
 
     def _run_done(self, job: CommitJob) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 from broker_core.base.positions import Position
 from broker_core.storage.commit import GroupCommit, OnDurable, WriteQueue
@@ -33,42 +32,40 @@ from broker_core.storage.recovery import DamagedRange
 from broker_core.storage.scan import Gap, walk
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CursorLog:
-    """The writing side of one file.
+    """The writing side of one file, which is continued at offset ``resume_at``, or begun anew if that is 0.
 
     Attributes:
-        number: Number of the file.
+        on_starting: Of a new file, called when its first group is taken (to say so in the catalogue, see
+            ``GroupOwner.group_begins``); ``on_started`` when that is durable.
         started: Whether its first group, and with it the file, is durable.
     """
 
-    def __init__(
-        self,
-        commits: GroupCommit,
-        path: str,
-        header: FileHeader,
-        *,
-        resume_at: int = 0,
-        on_group: Callable[[], None],
-        on_starting: Callable[[], None],
-        on_started: Callable[[], None],
-    ) -> None:
-        """Continue the file at offset ``resume_at``, or begin a new one if that is 0.
+    commits: GroupCommit
+    path: str
+    header: FileHeader
+    _: KW_ONLY
+    resume_at: InitVar[int] = 0
+    on_group: Callable[[], None]
+    on_starting: Callable[[], None]
+    on_started: Callable[[], None]
+    started: bool = field(init=False)
+    queue: WriteQueue = field(init=False)
+    _seed: int = field(init=False)
 
-        Of a new one: ``on_starting`` is called when its first group is taken (to say so in the catalogue, see
-        ``GroupOwner.group_begins``), ``on_started`` when that is durable.
-        """
-        self.number: Final = header.id
-        self.path: Final = path
+    def __post_init__(self, resume_at: int) -> None:
         self.started = resume_at > 0
-        self._commits = commits
-        self._seed = header.seed
-        self._on_group = on_group
-        self._on_starting = on_starting
-        self._on_started = on_started
-        self.queue: Final = WriteQueue(path, cursor_log_key(header.id), self, start=resume_at, fresh=not self.started)
+        self._seed = self.header.seed
+        self.queue = WriteQueue(self.path, cursor_log_key(self.number), self, start=resume_at, fresh=not self.started)
         if not self.started:
-            self.queue.buffers.append(header.encode())
+            self.queue.buffers.append(self.header.encode())
             self.queue.end = FILE_HEADER_BYTES
+
+    @property
+    def number(self) -> int:
+        """Number of the file."""
+        return self.header.id
 
     def append(
         self, cursor_id: int, epoch: int, kind: int, body: bytes, on_durable: OnDurable | None, *, synced: bool = False
@@ -82,7 +79,7 @@ class CursorLog:
         if on_durable is not None:
             queue.callbacks.append(on_durable)
         if not queue.waiting:
-            self._commits.wake(queue)
+            self.commits.wake(queue)
 
     # -- GroupOwner
 
@@ -92,15 +89,15 @@ class CursorLog:
     def group_begins(self) -> None:
         self.queue.sync_always = False  # it was asked for this group
         if not self.started:
-            self._on_starting()
+            self.on_starting()
 
     def group_durable(self, end: int) -> None:
         if not self.started:
-            self._on_started()
+            self.on_started()
             self.started = True
 
     def group_done(self) -> None:
-        self._on_group()
+        self.on_group()
 
 
 @dataclass(slots=True)
@@ -124,28 +121,25 @@ class Replay:
     newest_cursor: int = 0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Reading:
     """One try to read a file whole, by ``run`` on any one thread: ``found`` is what it says, or ``error`` why the disk
-    does not give it. ``opened``: only its bytes were refused."""
+    does not give it. ``opened``: only its bytes were refused. ``initial`` and ``copy`` as for ``replay``."""
 
-    def __init__(
-        self, disk: Disk, path: str, header: FileHeader, initial: Mapping[int, Position], copy: Head | None
-    ) -> None:
-        """``initial`` and ``copy`` as for ``replay``."""
-        self.path: Final = path
-        self.found: Replay | None = None
-        self.opened = False
-        self.error: OSError | None = None
-        self._disk = disk
-        self._header = header
-        self._initial = initial
-        self._copy = copy
+    disk: Disk
+    path: str
+    header: FileHeader
+    initial: Mapping[int, Position]
+    copy: Head | None
+    found: Replay | None = field(default=None, init=False)
+    opened: bool = field(default=False, init=False)
+    error: OSError | None = field(default=None, init=False)
 
     def run(self) -> None:
         try:
-            with closing(self._disk.open_read_only(self.path)) as file:
+            with closing(self.disk.open_read_only(self.path)) as file:
                 self.opened = True
-                self.found = replay(file, self._header, self._initial, self._copy)
+                self.found = replay(file, self.header, self.initial, self.copy)
         except OSError as error:
             self.error = error
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol
 
@@ -62,32 +63,26 @@ class TopicOfAcks(Protocol):
     def settings(self) -> Settings: ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Acknowledgement:
-    """Acknowledges for one subscription. ``mark_deleted_ms``: when its mark-delete position last went on, 0: never."""
+    """Acknowledges for one subscription. ``mark_deleted_ms``: when its mark-delete position last went on, 0: never.
 
-    __slots__ = (
-        "_go_on", "_journal", "_log", "_mark_delete_seen", "_subscription", "_topic", "cursor", "listeners",
-        "mark_deleted_ms",
-    )  # fmt: skip
+    ``journal`` is None for a non-durable subscription. ``go_on`` is called after each move of the cursor.
+    """
 
-    def __init__(
-        self,
-        topic: TopicOfAcks,
-        subscription: str,
-        cursor: Cursor,
-        journal: CursorJournal | None,
-        go_on: Callable[[], None],
-    ) -> None:
-        """``journal`` is None for a non-durable subscription. ``go_on`` is called after each move of the cursor."""
-        self._topic = topic
-        self._log = topic.log
-        self._subscription = subscription
-        self._journal = journal
-        self._go_on = go_on
-        self._mark_delete_seen = cursor.mark_delete
-        self.cursor = cursor
-        self.listeners: list[AckListener] = []
-        self.mark_deleted_ms = 0
+    topic: TopicOfAcks
+    subscription: str
+    cursor: Cursor
+    journal: CursorJournal | None
+    go_on: Callable[[], None]
+    listeners: list[AckListener] = field(default_factory=list, init=False)
+    mark_deleted_ms: int = field(default=0, init=False)
+    _log: TopicLog = field(init=False)
+    _mark_delete_seen: Position = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._log = self.topic.log
+        self._mark_delete_seen = self.cursor.mark_delete
 
     # -- by consumers
 
@@ -130,7 +125,7 @@ class Acknowledgement:
             served = consumer.request.kind
             if not served.has_active_consumer:
                 return NotAllowedError(
-                    f"a cumulative ack is not possible on the {served.label} subscription {self._subscription!r}",
+                    f"a cumulative ack is not possible on the {served.label} subscription {self.subscription!r}",
                     hint="acknowledge messages one by one",
                 )
             if len(ids) != 1:
@@ -139,7 +134,7 @@ class Acknowledgement:
         for position, _ack_set in ids:
             if position > last:
                 return NotAllowedError(
-                    f"message {position} cannot be acknowledged: the newest one of {self._topic.name} is {last}"
+                    f"message {position} cannot be acknowledged: the newest one of {self.topic.name} is {last}"
                 )
         return None
 
@@ -147,7 +142,7 @@ class Acknowledgement:
         if on_done is not None:
             on_done(error)  # the client asked for an answer and gets it, and that is logged
         else:
-            logger.info("ack refused topic=%s subscription=%s reason=%s", self._topic.name, self._subscription, error)
+            logger.info("ack refused topic=%s subscription=%s reason=%s", self.topic.name, self.subscription, error)
 
     # -- for all consumers at once
 
@@ -187,8 +182,8 @@ class Acknowledgement:
         """Forget all acknowledgements and stand right after ``mark_delete``. There are no listeners meanwhile."""
         self.cursor.reset(mark_delete, partial)
         self._mark_delete_seen = mark_delete
-        if self._journal is not None:
-            self._journal.reset(_answer(on_done))
+        if self.journal is not None:
+            self.journal.reset(_answer(on_done))
         else:
             on_done(None)
 
@@ -196,7 +191,7 @@ class Acknowledgement:
 
     def _ack_each(self, ids: Sequence[AckId]) -> None:
         cursor, log, listeners = self.cursor, self._log, self.listeners
-        batch_level = self._topic.settings.acknowledgment_at_batch_index_level_enabled
+        batch_level = self.topic.settings.acknowledgment_at_batch_index_level_enabled
         ledger = log.last_confirmed.ledger
         for position, ack_set in ids:
             if position[1] < 0 or (
@@ -221,7 +216,7 @@ class Acknowledgement:
             return
         self.cursor.ack_through(self._log.previous(position))
         bits = self.open_bits(position, ack_set)
-        if bits is not None and (not bits or self._topic.settings.acknowledgment_at_batch_index_level_enabled):
+        if bits is not None and (not bits or self.topic.settings.acknowledgment_at_batch_index_level_enabled):
             self.cursor.ack_partial(position, bits)
 
     def open_bits(self, position: Position, ack_set: Sequence[int]) -> int | None:
@@ -239,7 +234,7 @@ class Acknowledgement:
 
     def _moved(self, ackers: Iterable[Consumer], on_done: OnDone | None) -> None:
         """The checklist: all acks of one request, or of several that came together, are in the cursor."""
-        now_ms = self._topic.clock.now_ms()
+        now_ms = self.topic.clock.now_ms()
         for consumer in ackers:
             consumer.acked_ms = now_ms
         cursor = self.cursor
@@ -249,17 +244,17 @@ class Acknowledgement:
             self.mark_deleted_ms = now_ms
         for listener in self.listeners:
             listener.acks_settled()
-        self._go_on()
+        self.go_on()
         self._write(on_done)
 
     def _write(self, on_done: OnDone | None) -> None:
-        if self._journal is None:
+        if self.journal is None:
             if on_done is not None:
                 on_done(None)
         elif on_done is None:
-            self._journal.changed()
+            self.journal.changed()
         else:
-            self._journal.flush(_answer(on_done))
+            self.journal.flush(_answer(on_done))
 
 
 def size_unknown(error: UnreadableEntryError) -> ServerError:

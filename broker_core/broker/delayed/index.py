@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from pyroaring import BitMap
@@ -90,10 +90,13 @@ class IndexView(Protocol):
     def buckets_replaced(self, gone: Sequence[BucketSnapshot], by: BucketSnapshot | None) -> None: ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class DelayedIndex:
     """The delayed entries of one topic.
 
     Attributes:
+        oldest_needed_ledger: Where the mark-delete position of the last subscription is.
+        start_over: Called when only another index, in a later turn, can find out again what this one has lost.
         mutable: The newest ones.
         buckets: The others, oldest bucket first.
         seen: By ledger, the entries that were looked at; the index knows which of them are delayed.
@@ -101,37 +104,29 @@ class DelayedIndex:
         ready: What was stored before the start is known.
     """
 
-    def __init__(
-        self,
-        topic_id: int,
-        store: BucketStore,
-        log: ReadsLog,
-        timers: Timers,
-        limits: BucketLimits,
-        oldest_needed_ledger: Callable[[], int] = lambda: 0,
-        start_over: Callable[[], None] = lambda: None,
-    ) -> None:
-        """``oldest_needed_ledger``: where the mark-delete position of the last subscription is. ``start_over`` is
-        called when only another index, in a later turn, can find out again what this one has lost."""
-        self.mutable = MutableBucket()
-        self.buckets: list[BucketSnapshot] = []
-        self.seen: dict[int, BitMap] = {}
-        self.passed_key = -1
-        self.ready = False
-        self._topic_id = topic_id
-        self._store = store
-        self._log = log
-        self._timers = timers
-        self._limits = limits
-        self._oldest_needed_ledger = oldest_needed_ledger
-        self._start_over = start_over
-        self._views: list[IndexView] = []
-        self._seal_at = limits.min_index_count
-        self._unwritten: set[int] = set()
-        self._merging: set[int] = set()
-        self._rebuilding = False
-        self._closed = False
-        self._numbers = store.numbers(topic_id)
+    topic_id: int
+    store: BucketStore
+    log: ReadsLog
+    timers: Timers
+    limits: BucketLimits
+    oldest_needed_ledger: Callable[[], int] = lambda: 0
+    start_over: Callable[[], None] = lambda: None
+    mutable: MutableBucket = field(default_factory=MutableBucket, init=False)
+    buckets: list[BucketSnapshot] = field(default_factory=list, init=False)
+    seen: dict[int, BitMap] = field(default_factory=dict, init=False)
+    passed_key: int = field(default=-1, init=False)
+    ready: bool = field(default=False, init=False)
+    _views: list[IndexView] = field(default_factory=list, init=False)
+    _seal_at: int = field(init=False)
+    _unwritten: set[int] = field(default_factory=set, init=False)
+    _merging: set[int] = field(default_factory=set, init=False)
+    _rebuilding: bool = field(default=False, init=False)
+    _closed: bool = field(default=False, init=False)
+    _numbers: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._seal_at = self.limits.min_index_count
+        self._numbers = self.store.numbers(self.topic_id)
         self._recover_some()
 
     # -- views
@@ -201,16 +196,16 @@ class DelayedIndex:
         mutable, floor = self.mutable, self.floor
         mutable.keep_after(floor)
         self.passed_key = max(self.passed_key, floor)
-        if len(mutable) < self._limits.min_index_count:
-            self._seal_at = len(mutable) + self._limits.min_index_count
+        if len(mutable) < self.limits.min_index_count:
+            self._seal_at = len(mutable) + self.limits.min_index_count
             return
-        self._seal_at = self._limits.min_index_count
+        self._seal_at = self.limits.min_index_count
         contents = Contents(mutable.sorted(), mutable.coverage(), index_of(self.passed_key))
         try:
             bucket = self._write(contents, self._written)
         except StorageError as error:
             # The store has failed and its owner was told: the broker stops. Until then memory serves (6.4.2.5).
-            logger.error("delayed bucket not written topic_id=%s error=%s", self._topic_id, error)
+            logger.error("delayed bucket not written topic_id=%s error=%s", self.topic_id, error)
             self._seal_at = 2 * len(mutable)
             return
         self.buckets.append(bucket)
@@ -221,19 +216,19 @@ class DelayedIndex:
 
     def _write(self, contents: Contents, done: Callable[[BucketSnapshot], None]) -> BucketSnapshot:
         """Begin to write a bucket; until it is durable it is read from memory."""
-        number = self._store.new_number()
-        limits = self._limits
-        data = encode_bucket(self._topic_id, number, contents, limits.segment_step_ms, limits.segment_indexes_max)
-        bucket = BucketSnapshot(self._topic_id, number, len(data), lambda offset, size: data[offset : offset + size])
-        self._store.write(self._topic_id, number, data, lambda: done(bucket))
+        number = self.store.new_number()
+        limits = self.limits
+        data = encode_bucket(self.topic_id, number, contents, limits.segment_step_ms, limits.segment_indexes_max)
+        bucket = BucketSnapshot(self.topic_id, number, len(data), lambda offset, size: data[offset : offset + size])
+        self.store.write(self.topic_id, number, data, lambda: done(bucket))
         self._unwritten.add(number)
         return bucket
 
     def _written(self, bucket: BucketSnapshot) -> None:
         self._unwritten.discard(bucket.number)
-        bucket.reading(self._store.reader(self._topic_id, bucket.number))
+        bucket.reading(self.store.reader(self.topic_id, bucket.number))
         if self._closed or bucket not in self.buckets:
-            self._store.remove(self._topic_id, bucket.number)  # the topic may be loaded again and not know of it
+            self.store.remove(self.topic_id, bucket.number)  # the topic may be loaded again and not know of it
         else:
             self._merge_if_due()
 
@@ -266,7 +261,7 @@ class DelayedIndex:
     def _trim_passed_ledgers(self) -> None:
         if self._rebuilding:
             return  # in the middle of a walk over the buckets, such as another trim; the next trim will do this
-        oldest = self._oldest_needed_ledger()
+        oldest = self.oldest_needed_ledger()
         if any(max(bucket.ledgers) < oldest for bucket in self.buckets):
             self.trim(oldest)
 
@@ -287,12 +282,12 @@ class DelayedIndex:
         for bucket in buckets:
             self.buckets.remove(bucket)
             if bucket.number not in self._unwritten:
-                self._store.remove(self._topic_id, bucket.number)
+                self.store.remove(self.topic_id, bucket.number)
 
     # -- merging (semantics 6.4.5)
 
     def _has_too_many(self) -> bool:
-        return 0 < self._limits.buckets_max < len(self.buckets)
+        return 0 < self.limits.buckets_max < len(self.buckets)
 
     def _merge_if_due(self) -> None:
         if self._closed or self._merging or not self._has_too_many():
@@ -314,14 +309,14 @@ class DelayedIndex:
             for bucket in chosen:
                 self.rebuild(bucket, error)
         except StorageError as error:
-            logger.error("delayed buckets not merged topic_id=%s error=%s", self._topic_id, error)
+            logger.error("delayed buckets not merged topic_id=%s error=%s", self.topic_id, error)
 
     def _merged(self, old: Sequence[BucketSnapshot], bucket: BucketSnapshot) -> None:
         self._unwritten.discard(bucket.number)
         self._merging = set()
-        bucket.reading(self._store.reader(self._topic_id, bucket.number))
+        bucket.reading(self.store.reader(self.topic_id, bucket.number))
         if self._closed or any(each not in self.buckets for each in old):
-            self._store.remove(self._topic_id, bucket.number)
+            self.store.remove(self.topic_id, bucket.number)
             self._merge_if_due()  # others may be too many still
             return
         place = self.buckets.index(old[0])
@@ -330,7 +325,7 @@ class DelayedIndex:
         for view in self._views:
             view.buckets_replaced(old, bucket)
         for each in old:
-            self._store.remove(self._topic_id, each.number)
+            self.store.remove(self.topic_id, each.number)
         self._merge_if_due()
 
     # -- recovery (semantics 6.4.6)
@@ -342,20 +337,20 @@ class DelayedIndex:
         now, self._numbers = self._numbers[:RECOVERED_PER_TURN], self._numbers[RECOVERED_PER_TURN:]
         for number in now:
             try:
-                bucket = self._store.open(self._topic_id, number)
+                bucket = self.store.open(self.topic_id, number)
                 self._know_again(bucket)
             except DamagedBucketError as error:
-                logger.error("delayed bucket given up topic_id=%s error=%s", self._topic_id, error)
-                self._store.remove(self._topic_id, number)
+                logger.error("delayed bucket given up topic_id=%s error=%s", self.topic_id, error)
+                self.store.remove(self.topic_id, number)
         if self._numbers:
-            self._timers.call_later(0, self._recover_some)
+            self.timers.call_later(0, self._recover_some)
             return
         self._drop_merged()
         self.ready = True
         for view in list(self._views):
             view.index_ready()
         if self._has_too_many():  # A crash may have come before a merge was durable.
-            self._timers.call_later(0, self._merge_if_due)  # The first views are attached behind this.
+            self.timers.call_later(0, self._merge_if_due)  # The first views are attached behind this.
 
     def _know_again(self, bucket: BucketSnapshot) -> None:
         """Recover what ``seen`` was from one stored bucket: only the entries that the bucket holds are counted as seen.
@@ -371,7 +366,7 @@ class DelayedIndex:
         replaced = {number for bucket in self.buckets for number in bucket.replaces}
         for bucket in [each for each in self.buckets if each.number in replaced]:
             self.buckets.remove(bucket)
-            self._store.remove(self._topic_id, bucket.number)
+            self.store.remove(self.topic_id, bucket.number)
         self.buckets.sort(key=lambda bucket: (min(bucket.ledgers), bucket.number))
 
     # -- damage
@@ -382,7 +377,7 @@ class DelayedIndex:
         The disk may refuse an entry as it may have refused the bucket. No view would give out such an entry, because
         views do not read again what the index has seen. So all of them have to start over.
         """
-        logger.error("delayed bucket read from the log again topic_id=%s error=%s", self._topic_id, error)
+        logger.error("delayed bucket read from the log again topic_id=%s error=%s", self.topic_id, error)
         if bucket not in self.buckets:
             return
         self._drop([bucket])
@@ -401,11 +396,11 @@ class DelayedIndex:
         number = wanted.min() if wanted else -1
         while number >= 0:
             try:
-                entries = self._log.read(Position(ledger, number), _REBUILD_ENTRIES, _REBUILD_BYTES)
+                entries = self.log.read(Position(ledger, number), _REBUILD_ENTRIES, _REBUILD_BYTES)
             except UnreadableEntryError as error:
                 entries = []  # the entry is damaged, so no consumer can be given it, now or later
                 if error.refused:
-                    self._start_over()
+                    self.start_over()
                     return
             yield from (
                 entry for entry in entries if entry.position.ledger == ledger and entry.position.entry in wanted

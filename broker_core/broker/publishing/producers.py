@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.base.errors import (
@@ -36,23 +37,17 @@ WAITING_MAX: Final = 1000
 """Producers that may wait for one topic. Each is some KiB; only one of them gets its turn when another one leaves."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Producers:
-    """The connected producers of one topic by name, and those that wait to be."""
+    """The connected producers of one topic by name, and those that wait to be. ``epoch`` is what was stored for the
+    topic, None if it never had an exclusive producer."""
 
-    def __init__(
-        self,
-        topic: str,
-        generate_name: Callable[[], str],
-        epoch: int | None = None,
-        store_epoch: Callable[[int], None] | None = None,
-    ) -> None:
-        """``epoch`` is what was stored for the topic, None if it never had an exclusive producer."""
-        self.epoch = epoch
-        self._topic = topic
-        self._generate_name = generate_name
-        self._store_epoch = store_epoch
-        self._by_name: dict[str, Producer] = {}
-        self._waiting: deque[Producer] = deque()
+    topic: str
+    generate_name: Callable[[], str]
+    epoch: int | None = None
+    store_epoch: Callable[[int], None] | None = None
+    _by_name: dict[str, Producer] = field(default_factory=dict, init=False)
+    _waiting: deque[Producer] = field(default_factory=deque, init=False)
 
     def __len__(self) -> int:
         """How many are connected; those that wait do not count."""
@@ -97,7 +92,7 @@ class Producers:
         """Connect a producer that was admitted, or let it wait (``Producer.tell_ready`` ends that)."""
         mode = producer.request.access_mode
         if mode is AccessMode.EXCLUSIVE_WITH_FENCING:
-            self._turn_away(ProducerFencedError(f"another producer took {self._topic} for itself"))
+            self._turn_away(ProducerFencedError(f"another producer took {self.topic} for itself"))
             for other in self:
                 other.disconnect()
         elif mode is AccessMode.WAIT_FOR_EXCLUSIVE and self._by_name:
@@ -125,7 +120,7 @@ class Producers:
 
     def disconnect_all(self) -> None:
         """Close all producers, also those that wait; their clients may connect again."""
-        self._turn_away(ServiceNotReadyError(f"{self._topic} is being closed", hint="try again"))
+        self._turn_away(ServiceNotReadyError(f"{self.topic} is being closed", hint="try again"))
         for producer in self:
             producer.disconnect()
 
@@ -139,8 +134,8 @@ class Producers:
     def _raise_epoch(self, known: int | None) -> None:
         epoch = known if known is not None else 0 if self.epoch is None else self.epoch + 1
         if epoch != self.epoch:
-            if self._store_epoch is not None:
-                self._store_epoch(epoch)
+            if self.store_epoch is not None:
+                self.store_epoch(epoch)
             self.epoch = epoch
 
     def _turn_away(self, why: ServerError) -> None:
@@ -157,12 +152,12 @@ class Producers:
             if (holder is not None and not succeeds) or self._waiting:
                 name = holder.name if holder is not None else self._waiting[0].name
                 raise ProducerBusyError(
-                    f"{self._topic} has an exclusive producer, or one that waits to be: {name!r}",
+                    f"{self.topic} has an exclusive producer, or one that waits to be: {name!r}",
                     hint="close it first, or produce to another topic",
                 )
             if older is not None and not succeeds:
                 raise ProducerBusyError(
-                    f"producer {older.name!r} is already connected to {self._topic}",
+                    f"producer {older.name!r} is already connected to {self.topic}",
                     hint="close it first, or choose another name; leave the name out to get a unique one",
                 )
             return
@@ -170,12 +165,12 @@ class Producers:
             raise self._outdated(request)
         if mode is AccessMode.WAIT_FOR_EXCLUSIVE and len(self._waiting) >= WAITING_MAX:
             raise ProducerBusyError(
-                f"{WAITING_MAX} producers wait for exclusive access to {self._topic} already",
+                f"{WAITING_MAX} producers wait for exclusive access to {self.topic} already",
                 hint="close some of them, or try again later",
             )
         if mode is AccessMode.EXCLUSIVE and not succeeds and (self._by_name or self._waiting):
             raise ProducerFencedError(
-                f"{self._topic} has {len(self)} producers and {len(self._waiting)} that wait for exclusive access",
+                f"{self.topic} has {len(self)} producers and {len(self._waiting)} that wait for exclusive access",
                 hint="close them first, wait with WaitForExclusive, or push them out with ExclusiveWithFencing",
             )
 
@@ -185,7 +180,7 @@ class Producers:
 
     def _outdated(self, request: ProducerRequest) -> ProducerFencedError:
         return ProducerFencedError(
-            f"{self._topic} was taken by another exclusive producer: its epoch is {self.epoch}, "
+            f"{self.topic} was taken by another exclusive producer: its epoch is {self.epoch}, "
             f"that of producer {request.name!r} is {request.topic_epoch}",
             hint="make a new producer if this one is to write again",
         )
@@ -196,9 +191,9 @@ class Producers:
         return first if first is not None and first.request.access_mode is not AccessMode.SHARED else None
 
     def _unused_name(self) -> str:
-        name = self._generate_name()
+        name = self.generate_name()
         while name in self._by_name:  # a user chose a name of this form
-            name = self._generate_name()
+            name = self.generate_name()
         return name
 
 
