@@ -26,11 +26,11 @@ from broker_core.storage.catalogue import (
     Catalogue,
     LedgerRow,
 )
-from broker_core.storage.cursor_log import replay
+from broker_core.storage.cursor_log import Reading
 from broker_core.storage.cursor_state import CursorState
 from broker_core.storage.cursors import CURRENT_LOG
 from broker_core.storage.disk import Disk, File
-from broker_core.storage.ledger_index import LedgerIndex, decode_footer, decode_part
+from broker_core.storage.ledger_index import LedgerIndex, read_footer, read_part
 from broker_core.storage.mark_copies import MarkCopies, cursor_log_key
 from broker_core.storage.records import (
     FILE_HEADER_BYTES,
@@ -44,8 +44,6 @@ from broker_core.storage.records import (
     FileHeader,
     Head,
     body_holds,
-    decode_head,
-    file_seed,
     synced_through,
 )
 from broker_core.storage.recovery import least_synced
@@ -198,8 +196,7 @@ class _Examination:
                 self._file(path, "ledger", partial(self._ledger, row))
 
     def _ledger(self, row: LedgerRow, file: File, report: FileReport) -> None:
-        seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
-        found = check_ledger(row, file, report, self._marks.find(row.id, seed))
+        found = check_ledger(row, file, report, self._marks.find(row.id, row.header.seed))
         if row.state == LEDGER_OPEN:
             self._ends[row.id] = found
 
@@ -220,17 +217,16 @@ class _Examination:
 
     def _acknowledged(self, catalogue: Catalogue, path: str, header: FileHeader, copy: Head | None) -> None:
         """Only what is durable is acknowledged: a topic that ends before an acknowledgement has lost entries."""
-        try:
-            with closing(self._disk.open_read_only(path)) as file:
-                states = replay(file, header, catalogue.subscriptions.initial_positions(), copy).states
-        except OSError:
+        reading = Reading(self._disk, path, header, catalogue.subscriptions.initial_positions(), copy)
+        reading.run()
+        if reading.found is None:
             return  # reported already
         for topic in catalogue.topics.all():
             ends = [Position(row.id, self._ends[row.id] - 1) for row in catalogue.ledgers.of_topic(topic.id)]
             last = max([topic.trimmed, *(end for end in ends if end.entry >= 0)])
             for each in catalogue.subscriptions.of_topic(topic.id):
-                state = states.get(each.id, CursorState(each.initial))
-                acked = max([state.mark_delete, *state.newest_deleted()])
+                state = reading.found.states.get(each.id, CursorState(each.initial))
+                acked = state.newest_acked
                 if acked > last and acked.entry >= 0:
                     what = f"entries between {last} and {acked}, which subscription {each.name!r} of {topic.name} has"
                     ledger = layout.ledger_path(self._directory, acked.ledger)
@@ -281,8 +277,7 @@ def check_ledger(row: LedgerRow, file: File, report: FileReport, copy: Head | No
 
     ``copy``: the copy of its newest mark, if there is one.
     """
-    header = FileHeader(KIND_LEDGER, row.id, row.topic_id, row.created_ms, row.first_index)
-    records = _Records(file, report, header)
+    records = _Records(file, report, row.header)
     if row.state == LEDGER_CLOSED:
         records.walk(row.footer_offset)
         records.judge(covered=row.footer_offset)
@@ -303,11 +298,7 @@ def check_ledger(row: LedgerRow, file: File, report: FileReport, copy: Head | No
 
 
 def _check_footer(row: LedgerRow, file: File, report: FileReport, found: LedgerIndex) -> None:
-    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
-    head = decode_head(seed, row.footer_offset, file.read(row.footer_offset, HEAD_BYTES))
-    footer = None
-    if head is not None:
-        footer = decode_footer(head, file.read(row.footer_offset + HEAD_BYTES, head.length), row.footer_offset)
+    footer = read_footer(file, row.header.seed, row.footer_offset)
     if footer is None:
         report.problems.append("the footer is damaged; entries are found by reading the file")
     if report.size_bytes != row.size_bytes:
@@ -369,11 +360,11 @@ class _Records:
             self.index.add(offset, head.b)
 
     def _fits(self, head: Head, offset: int) -> bool:
-        part = decode_part(head, self._file.read(offset + HEAD_BYTES, head.length))
+        part = read_part(self._file, self._header.seed, offset)
         if part is None:
             return False
-        first = max(head.a - len(part[0]), 0)
-        return (head.a, *part) == (self.index.entries, self.index.offsets[first:], self.index.indexes[first:])
+        first = max(head.a - len(part[1]), 0)
+        return (head.a, *part[1:]) == (self.index.entries, self.index.offsets[first:], self.index.indexes[first:])
 
     def judge(self, covered: int) -> None:
         """Damage before ``covered`` is a problem; behind it the first invalid record is where a crash tore the file."""

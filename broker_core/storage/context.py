@@ -16,7 +16,6 @@ from broker_core.storage.handles import HandlePool
 from broker_core.storage.ledger_index import IndexCache
 from broker_core.storage.mark_copies import MarkCopies
 from broker_core.storage.quarantine import Quarantine
-from broker_core.storage.records import KIND_LEDGER, file_seed
 from broker_core.storage.recovery import least_synced
 from broker_core.storage.tail_cache import TailCache
 
@@ -59,6 +58,5 @@ class StoreContext:
         """The row of a ledger whose file is lost, as far as it is known without the file."""
         if row.state != LEDGER_OPEN:
             return row
-        newest = self.marks.find(row.id, file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms))
-        newest = newest or least_synced(row)
+        newest = self.marks.find(row.id, row.header.seed) or least_synced(row)
         return row._replace(next_index=newest.b, entries=newest.a, footer_offset=newest.c)

@@ -192,8 +192,7 @@ def survey(file: File, seed: int) -> tuple[list[tuple[int, Head]], list[Gap], in
     records: list[tuple[int, Head]] = []
     gaps: list[Gap] = []
     covered = 0
-    size = file.size()
-    for found in walk(file, seed, min(FILE_HEADER_BYTES, size), size):
+    for found in walk(file, seed, FILE_HEADER_BYTES, file.size()):
         if isinstance(found, Gap):
             gaps.append(found)
             continue

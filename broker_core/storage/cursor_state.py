@@ -53,10 +53,11 @@ class CursorState:
     partial: dict[Position, tuple[int, ...]] = field(default_factory=dict)
     properties: dict[str, int] = field(default_factory=dict)
 
-    def newest_deleted(self) -> list[Position]:
-        """The newest entry after ``mark_delete`` that is acknowledged, if any is."""
-        ledgers = [ledger for ledger, entries in self.deleted.items() if entries]
-        return [Position(max(ledgers), self.deleted[max(ledgers)].max())] if ledgers else []
+    @property
+    def newest_acked(self) -> Position:
+        """The newest entry that is acknowledged; ``mark_delete`` if none after it is."""
+        deleted = [Position(ledger, entries.max()) for ledger, entries in self.deleted.items() if entries]
+        return max([self.mark_delete, *deleted])
 
     @property
     def newest_ledger(self) -> int:

@@ -24,19 +24,17 @@ from broker_core.storage import layout
 from broker_core.storage.catalogue import LEDGER_CLOSED, LedgerRow
 from broker_core.storage.context import StoreContext
 from broker_core.storage.disk import File, no_file
-from broker_core.storage.ledger_index import DAMAGED, LedgerIndex, decode_footer
+from broker_core.storage.ledger_index import DAMAGED, LedgerIndex, read_footer
 from broker_core.storage.records import (
     ENTRY_MAGIC,
     FILE_HEADER_BYTES,
     HEAD_BYTES,
-    KIND_LEDGER,
     TAG_ENTRY,
     FileHeader,
     body_holds,
     crc32c,
     crc32c_from,
     decode_head,
-    file_seed,
     place,
     unpack_head,
 )
@@ -130,7 +128,7 @@ class Ledger:
         self.row = row
         self.id: Final = row.id
         self.path: Final = layout.ledger_path(context.directory, row.id)
-        self.seed: Final = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+        self.seed: Final = row.header.seed
         self.created_ms: Final = row.created_ms
         self.first_index: Final = row.first_index
         closed = row.state == LEDGER_CLOSED
@@ -200,11 +198,9 @@ class Ledger:
 
     def _load_index(self) -> LedgerIndex:
         file = self._context.handles.get(self.path)
-        head = decode_head(self.seed, self.end, file.read(self.end, HEAD_BYTES))
-        if head is not None:
-            index = decode_footer(head, file.read(self.end + HEAD_BYTES, head.length), self.end)
-            if index is not None and index.entries == self.entries:
-                return index
+        index = read_footer(file, self.seed, self.end)
+        if index is not None and index.entries == self.entries:
+            return index
         scanned = scan_closed_ledger(file, self.seed, self.row)
         footer = DamagedRange(self.end, self.row.size_bytes, 0, -1)
         self._context.quarantine.note(self.path, self.row, footer, "footer")
@@ -369,7 +365,7 @@ def unlink_ledger(context: StoreContext, row: LedgerRow) -> Removal:
             return Removal.UNREADABLE
         raise
     unlike = header is None and row.id in context.ledgers_missing  # nothing in it was of this ledger
-    if unlike or (header is not None and header[:4] != (KIND_LEDGER, row.id, row.topic_id, row.created_ms)):
+    if unlike or (header is not None and header[:4] != row.header[:4]):
         return Removal.NOT_OURS
     context.disk.unlink(path)
     return Removal.REMOVED

@@ -21,7 +21,7 @@ from broker_core.storage.catalogue import (
 from broker_core.storage.context import StoreContext
 from broker_core.storage.disk import disk_failed, no_file
 from broker_core.storage.ledger import Removal, forget_removed, unlink_ledger
-from broker_core.storage.records import FILE_HEADER_BYTES, KIND_LEDGER, TAG_MARK, file_seed
+from broker_core.storage.records import FILE_HEADER_BYTES, TAG_MARK
 from broker_core.storage.scan import Gap, walk
 
 
@@ -83,13 +83,11 @@ def _was_synced(context: StoreContext, row: LedgerRow) -> bool:
 
     Then only the catalogue does not know it yet, or it has lost that change.
     """
-    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
-    if context.marks.find(row.id, seed) is not None:
+    if context.marks.find(row.id, row.header.seed) is not None:
         return True
     try:
         with closing(context.disk.open_read_only(layout.ledger_path(context.directory, row.id))) as file:
-            size = file.size()
-            found = walk(file, seed, min(FILE_HEADER_BYTES, size), size)
+            found = walk(file, row.header.seed, FILE_HEADER_BYTES, file.size())
             return any(not isinstance(each, Gap) and each[1].tag == TAG_MARK for each in found)
     except OSError as e:
         if no_file(e):

@@ -19,10 +19,9 @@ from broker_core.storage.records import (
     TAG_FOOTER,
     TAG_INDEX,
     Head,
-    body_holds,
-    decode_head,
     encode_record,
 )
+from broker_core.storage.scan import read_record
 
 INDEX_CACHE_BYTES: Final = 32 * 1024 * 1024
 """Memory for indexes of closed ledgers: two million entries, or forty full ledgers being read at a time."""
@@ -108,9 +107,10 @@ def encode_footer(seed: int, offset: int, index: LedgerIndex) -> bytes:
     return encode_record(seed, offset, TAG_FOOTER, 0, fields, _little(index.offsets) + _little(index.indexes))
 
 
-def decode_footer(head: Head, body: bytes, offset: int) -> LedgerIndex | None:
-    """The index in a footer that was found at ``offset``; None if it is damaged."""
-    if head.tag != TAG_FOOTER or not body_holds(head, body) or len(body) != 16 * head.a:
+def read_footer(file: File, seed: int, offset: int) -> LedgerIndex | None:
+    """The index in the footer at ``offset``; None if it is damaged."""
+    head, body = read_record(file, seed, offset) or (None, b"")
+    if head is None or head.tag != TAG_FOOTER or len(body) != 16 * head.a:
         return None
     index = LedgerIndex(head.c, offset)
     index.offsets = _from_little(body[: 8 * head.a])
@@ -125,14 +125,6 @@ def encode_part(seed: int, offset: int, index: LedgerIndex, first: int, previous
     return encode_record(seed, offset, TAG_INDEX, 0, (index.entries, index.next_index, previous), body)
 
 
-def decode_part(head: Head, body: bytes) -> tuple[array[int], array[int]] | None:
-    """Offsets and message indexes of the entries in an INDEX record; None if it is damaged or something else."""
-    half = len(body) // 2
-    if head.tag != TAG_INDEX or half % 8 or half > 8 * head.a or not body_holds(head, body):
-        return None
-    return _from_little(body[:half]), _from_little(body[half:])
-
-
 class Parts(NamedTuple):
     """Content of a whole chain of INDEX records. ``end`` is the file offset behind the last record."""
 
@@ -142,12 +134,12 @@ class Parts(NamedTuple):
 
 
 def read_part(file: File, seed: int, offset: int) -> tuple[Head, array[int], array[int]] | None:
-    """The INDEX record at ``offset`` with its offsets and indexes; None if it is damaged."""
-    head = decode_head(seed, offset, file.read(offset, HEAD_BYTES))
-    if head is None:
+    """The INDEX record at ``offset`` with its offsets and indexes; None if it is damaged or something else."""
+    head, body = read_record(file, seed, offset) or (None, b"")
+    half = len(body) // 2
+    if head is None or head.tag != TAG_INDEX or half % 8 or half > 8 * head.a:
         return None
-    found = decode_part(head, file.read(offset + HEAD_BYTES, head.length))
-    return None if found is None else (head, *found)
+    return head, _from_little(body[:half]), _from_little(body[half:])
 
 
 def load_parts(file: File, seed: int, offset: int) -> Parts | None:

@@ -24,7 +24,7 @@ from broker_core.storage.context import StoreContext
 from broker_core.storage.cursor_log import Reading
 from broker_core.storage.disk import TOO_MANY_FILES, File, disk_failed, write_again, write_fully
 from broker_core.storage.ledger_index import DAMAGED, encode_footer
-from broker_core.storage.records import HEAD_BYTES, KIND_LEDGER, decode_head, file_seed
+from broker_core.storage.records import HEAD_BYTES, decode_head
 from broker_core.storage.recovery import ScannedLedger, scan_open_ledger
 
 
@@ -35,7 +35,7 @@ class LedgerRecovery:
         self._context = context
         self._row = row
         self._path = layout.ledger_path(context.directory, row.id)
-        self._seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+        self._seed = row.header.seed
         self._copy = context.marks.find(row.id, self._seed)
         self._scanned: ScannedLedger | None = None
         self._writing = False

@@ -80,7 +80,7 @@ class MarkCopies:
             self.unsynced = True
 
     def find(self, key: int, seed: int) -> Head | None:
-        """The mark that was found at the start for the file with this key and ``file_seed``; None if there is none."""
+        """The mark that was found at the start for the file with this key and ``seed``; None if there is none."""
         offset, data = self._found.get(key, (0, b""))
         mark = decode_head(seed, offset, data) if data else None
         return mark if mark is not None and mark.tag == TAG_MARK else None

@@ -20,7 +20,7 @@ In the catalogue (kind 4) a CHANGE has other fields:
 *Body check.* An entry brings its own CRC32C (bytes 2 to 6, over all that follows); it is copied into the head as it is,
 so the body is never summed a second time. Other bodies are summed when they are written.
 
-*Head crc.* CRC32C of the first 40 bytes, started from a value that stands for file and place: ``file_seed`` (kind, id,
+*Head crc.* CRC32C of the first 40 bytes, started from a value that stands for file and place: ``seed`` (of kind, id,
 owner, creation time) mixed with the file offset. So a block that was written to the wrong place, belongs to an
 earlier file, or is zeroed, never passes. The head holds the body check, so verifying one crc of 40 bytes and the
 entry's own checksum proves the whole record.
@@ -99,7 +99,7 @@ class FileHeader(NamedTuple):
     @property
     def seed(self) -> int:
         """Start value of the head crcs of the file's records."""
-        return file_seed(self.kind, self.id, self.owner, self.created_ms)
+        return crc32c(_SEED.pack(self.kind, self.id, self.owner, self.created_ms))
 
     def encode(self) -> bytes:
         data = _FILE_HEADER.pack(MAGIC, FILE_VERSION, *self, 0)
@@ -128,11 +128,6 @@ class Head(NamedTuple):
     a: int
     b: int
     c: int
-
-
-def file_seed(kind: int, file_id: int, owner: int, created_ms: int) -> int:
-    """The start value for all head crcs of one file."""
-    return crc32c(_SEED.pack(kind, file_id, owner, created_ms))
 
 
 def synced_through(index_at: int) -> int:

@@ -28,7 +28,6 @@ from broker_core.storage.records import (
     ENTRY_BODY_BYTES_MIN,
     FILE_HEADER_BYTES,
     HEAD_BYTES,
-    KIND_LEDGER,
     NO_BODY_CHECK,
     TAG_ENTRY,
     TAG_FOOTER,
@@ -36,15 +35,12 @@ from broker_core.storage.records import (
     TAG_MARK,
     FileHeader,
     Head,
-    body_holds,
     crc32c_from,
-    decode_head,
-    file_seed,
     place,
     synced_through,
     unpack_head,
 )
-from broker_core.storage.scan import WINDOW_BYTES, Gap, walk
+from broker_core.storage.scan import WINDOW_BYTES, Gap, read_record, walk
 
 _LARGE_BODY_BYTES: Final = 32 * 1024
 """From this size on, stepping from head to head is faster than reading everything."""
@@ -87,7 +83,7 @@ def scan_open_ledger(file: File, row: LedgerRow, copy: Head | None) -> ScannedLe
 
     OSError as the disk raises it.
     """
-    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+    seed = row.header.seed
     index_at = row.footer_offset  # see LedgerRow
     scan = _Scan(file, seed, row.first_index)
     size = file.size()
@@ -103,8 +99,7 @@ def scan_open_ledger(file: File, row: LedgerRow, copy: Head | None) -> ScannedLe
             break
         else:
             scan.record(*found)
-    header = FileHeader(KIND_LEDGER, row.id, row.topic_id, row.created_ms, row.first_index)
-    own = FileHeader.decode(file.read(0, FILE_HEADER_BYTES)) == header
+    own = FileHeader.decode(file.read(0, FILE_HEADER_BYTES)) == row.header
     scan.result.recognized = own or scan.result.index.entries > 0
     if size < synced:
         scan.gap(Gap(size, synced))
@@ -240,7 +235,8 @@ class _Scan:
         result.end = min([end, *(damage.start for damage in torn), *parts])
         kept = _entries_before(index, result.end)
         for entry in range(_entries_before(index, result.covered), kept):
-            if read_whole_entry(self._file, self._seed, index.offsets[entry]) is None:
+            found = read_record(self._file, self._seed, index.offsets[entry])
+            if found is None or found[0].tag != TAG_ENTRY:
                 kept, result.end = entry, index.offsets[entry]
                 break
         index.cut(kept)
@@ -251,12 +247,3 @@ class _Scan:
 def _entries_before(index: LedgerIndex, offset: int) -> int:
     """How many entries begin before a file offset."""
     return bisect_left(index.offsets, offset, key=lambda value: value & ~DAMAGED)
-
-
-def read_whole_entry(file: File, seed: int, offset: int) -> tuple[Head, bytes] | None:
-    """Head and body of the entry at ``offset``, or None unless both are as they were written."""
-    head = decode_head(seed, offset, file.read(offset, HEAD_BYTES))
-    if head is None or head.tag != TAG_ENTRY:
-        return None
-    body = file.read(offset + HEAD_BYTES, head.length)
-    return (head, body) if body_holds(head, body) else None

@@ -2,7 +2,7 @@
 """Walks over a log file record by record and finds its way again behind damaged bytes.
 
 Pure of policy: it reports heads and gaps. Whether a gap is a torn tail or damage depends on the commit marks and is
-decided by ``recovery``. Bodies are not verified here.
+decided by ``recovery``. ``walk`` does not verify bodies.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from broker_core.storage.disk import File
-from broker_core.storage.records import HEAD_BYTES, TAGS, Head, crc32c_from, decode_head, place, unpack_head
+from broker_core.storage.records import HEAD_BYTES, TAGS, Head, body_holds, crc32c_from, decode_head, place, unpack_head
 
 WINDOW_BYTES: Final = 1 << 20
 """Bytes read at once. Larger windows were not faster, smaller ones cost system calls."""
@@ -62,3 +62,12 @@ def _next_head(file: File, seed: int, start: int, end: int) -> int:
             return end
         base += len(window) - (HEAD_BYTES - 1)
     return end
+
+
+def read_record(file: File, seed: int, offset: int) -> tuple[Head, bytes] | None:
+    """Head and body of the record at ``offset``, or None unless both are as they were written."""
+    head = decode_head(seed, offset, file.read(offset, HEAD_BYTES))
+    if head is None:
+        return None
+    body = file.read(offset + HEAD_BYTES, head.length)
+    return (head, body) if body_holds(head, body) else None

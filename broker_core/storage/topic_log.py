@@ -35,9 +35,7 @@ from broker_core.storage.records import (
     ENTRY_MAGIC,
     FILE_HEADER_BYTES,
     HEAD_BYTES,
-    KIND_LEDGER,
     TAG_ENTRY,
-    FileHeader,
     crc32c_from,
     encode_mark,
     pack_crc,
@@ -343,7 +341,7 @@ class LedgerWriter:
             created_ms + context.settings.managed_ledger_min_ledger_rollover_time_minutes * _MS_PER_MINUTE
         )
         self.queue: Final = WriteQueue(self.ledger.path, row.id, self, start=0, fresh=True)
-        self.queue.buffers.append(FileHeader(KIND_LEDGER, row.id, topic_id, created_ms, next_index).encode())
+        self.queue.buffers.append(row.header.encode())
         self.queue.end = FILE_HEADER_BYTES
 
     @property

@@ -18,13 +18,11 @@ from broker_core.storage.ledger_index import LedgerIndex, encode_part
 from broker_core.storage.records import (
     FILE_HEADER_BYTES,
     HEAD_BYTES,
-    KIND_LEDGER,
     NO_BODY_CHECK,
     TAG_INDEX,
     TAG_MARK,
     Head,
     encode_head,
-    file_seed,
 )
 from broker_core.storage.scan import Gap, walk
 from broker_core.storage.store import Store
@@ -81,7 +79,7 @@ def crashed(entries: int) -> Crashed:
     store = open_store(disk, LARGE)
     expected = everything(write(store, entries))
     row = store.catalogue.ledgers.all()[0]
-    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+    seed = row.header.seed
     discard(store)
     found = [each for each in walk(disk.open(PATH), seed, 64, len(disk.contents(PATH))) if not isinstance(each, Gap)]
     records = [(at, at + HEAD_BYTES + head.length) for at, head in found if head.tag == TAG_INDEX]
@@ -235,7 +233,7 @@ def test_records_that_a_user_wrote_into_a_body_are_never_taken_for_ours() -> Non
     log = write(store, 9)
     expected = everything(log)
     row = store.catalogue.ledgers.all()[0]
-    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+    seed = row.header.seed
     begin = len(disk.contents(PATH)) + HEAD_BYTES
     hostile = entry(forged_records(seed, begin + len(entry(b""))))
     assert hostile.endswith(forged_records(seed, begin + len(entry(b""))))
@@ -266,7 +264,7 @@ def test_a_forged_head_behind_damage_cannot_claim_more_entries_than_there_was_ro
     store = open_store(disk, LARGE)
     log = write(store, 3)
     row = store.catalogue.ledgers.all()[0]
-    seed = file_seed(KIND_LEDGER, row.id, row.topic_id, row.created_ms)
+    seed = row.header.seed
     begin = len(disk.contents(PATH)) + HEAD_BYTES + len(entry(b""))
     far = encode_head(seed, begin, Head(TAG_MARK, 0, 0, NO_BODY_CHECK, 1 << 60, 1 << 61, begin))
     log.append(entry(far), 1, lambda error: None)

@@ -183,7 +183,7 @@ class StoredCursors:
 
     def _note_lost_entries(self, row: SubscriptionRow, state: CursorState, last: Position) -> None:
         """Only stored entries are sent and acknowledged: what was acknowledged behind the end of the log is lost."""
-        newest = max([state.mark_delete, *state.newest_deleted()])
+        newest = state.newest_acked
         if newest > last and newest.entry >= 0:
             self._store.note_lost_behind(self._log.topic_id, last, row.name, newest)
 

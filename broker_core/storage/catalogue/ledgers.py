@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from broker_core.base.invariants import invariant
 from broker_core.storage.catalogue.database import Database
 from broker_core.storage.catalogue.named_values import Numbers
+from broker_core.storage.records import KIND_LEDGER, FileHeader
 
 LEDGER_CREATING: Final = 0
 LEDGER_OPEN: Final = 1
@@ -37,6 +38,11 @@ class LedgerRow(NamedTuple):
     first_ms: int
     last_ms: int
     lost: int = 0
+
+    @property
+    def header(self) -> FileHeader:
+        """The header of the ledger's file."""
+        return FileHeader(KIND_LEDGER, self.id, self.topic_id, self.created_ms, self.first_index)
 
 
 _COLUMNS: Final = ", ".join(LedgerRow._fields)
