@@ -32,7 +32,7 @@ from broker_core.broker.directory.topic_watches import TopicWatches
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.limits.age_clock import AgeClock
 from broker_core.broker.limits.disk_reserve import DiskReserve
-from broker_core.broker.non_persistent import NonPersistentTopic, NonPersistentTopics
+from broker_core.broker.non_persistent.topic import NonPersistentTopic, NonPersistentTopics
 from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.topic import Surroundings, Topic
 from broker_core.broker.upkeep import Upkeep

@@ -17,7 +17,6 @@ from broker_core.base.clock import Clock
 from broker_core.base.policies import Quotas
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
-from broker_core.base.steps import drained
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.dispatch.key_shared.draining import DrainingHashStats, KeyStats
@@ -214,12 +213,8 @@ def consumer_stats(consumer: Consumer, keys: KeyStats | None = None) -> Consumer
     )
 
 
-def subscription_stats(subscription: Subscription) -> SubscriptionStats:
-    """All at once."""
-    return drained(_subscription_stats(subscription))
-
-
-def _subscription_stats(subscription: Subscription) -> Generator[None, None, SubscriptionStats]:
+def subscription_stats_in_steps(subscription: Subscription) -> Generator[None, None, SubscriptionStats]:
+    """As there may be thousands of consumers."""
     dispatcher, cursor = subscription.dispatcher, subscription.cursor
     stopped_at = subscription.reader.stopped_at
     dispatch = dispatcher.stats()
@@ -301,11 +296,6 @@ def traffic_fields(came: Traffic, went: Traffic) -> dict[str, Any]:
     }
 
 
-def topic_stats(topic: Topic) -> TopicStats:
-    """All at once."""
-    return drained(topic_stats_in_steps(topic))
-
-
 def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
     """As there may be thousands of producers, subscriptions and consumers."""
     publishers: list[PublisherStats] = []
@@ -314,7 +304,7 @@ def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
         yield
     subscriptions: dict[str, SubscriptionStats] = {}
     for name, subscription in list(topic.subscriptions.items()):
-        subscriptions[name] = yield from _subscription_stats(subscription)
+        subscriptions[name] = yield from subscription_stats_in_steps(subscription)
         yield
     slowest, oldest_ms = slowest_subscription(topic), oldest_stored_ms(topic)
     return TopicStats(

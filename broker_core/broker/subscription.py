@@ -28,7 +28,7 @@ from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import CursorJournal
 from broker_core.broker.cursors.expiry import Expiry
 from broker_core.broker.cursors.seeking import Backlog, StoredMessages, before_position, before_time
-from broker_core.broker.delayed import TopicDelays
+from broker_core.broker.delayed.bucket_tracker import TopicDelays
 from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.log_reader import LogReader

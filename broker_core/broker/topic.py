@@ -30,7 +30,7 @@ from broker_core.broker.consumer import Consumer, OnDone
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import LedgerHolder, StoredCursor, StoredCursors
 from broker_core.broker.cursors.seeking import StoredMessages, before_position, before_time
-from broker_core.broker.delayed import TopicDelays
+from broker_core.broker.delayed.bucket_tracker import TopicDelays
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.limits.age_clock import AgeClock
 from broker_core.broker.limits.backlog_quota import refusal_of_producers

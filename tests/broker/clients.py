@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker_core.base.positions import Position
-from broker_core.broker import Consumer, Delivery
+from broker_core.broker.consumer import Consumer
+from broker_core.broker.sinks import Delivery
 
 
 class Judge(Protocol):

@@ -16,8 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.broker import AckId, AckKind, Delivery, SubscribeRequest, Subscription, SubscriptionType
 from broker_core.broker.consumer import EntryAcks, close_together
+from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
+from broker_core.broker.sinks import Delivery
+from broker_core.broker.subscription import Subscription
 from broker_core.testing.sim_disk import POLICIES
 from broker_core.wire.ack_sets import all_bits, bits_of_words, words_of_bits
 from broker_core.wire.heads import SendHead

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from broker_core.base.positions import Position
-from broker_core.broker import Delivery
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
+from broker_core.broker.sinks import Delivery
 from tests.broker.clients import Client
 from tests.broker.machine import PICK, SubscriptionMachine
 from tests.broker.world import TINY

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker_core.base.errors import ProducerBusyError, ProducerFencedError, ServerError, ServiceNotReadyError
-from broker_core.broker import AccessMode, Producer
 from broker_core.broker.publishing import producers
+from broker_core.broker.publishing.producer import Producer
+from broker_core.broker.requests import AccessMode
 from broker_core.wire.heads import SendHead
 from tests.broker.world import TOPIC, Answers, World, body
 

@@ -13,7 +13,7 @@ from broker_core.base.errors import (
     StorageError,
 )
 from broker_core.base.positions import Position
-from broker_core.broker import AckId, AckKind
+from broker_core.broker.requests import AckId, AckKind
 from tests.broker.world import (
     SHARED,
     World,

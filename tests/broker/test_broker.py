@@ -21,7 +21,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.steps import drained
-from broker_core.broker import TopicsMode
+from broker_core.broker.directory.topic_registry import TopicsMode
 from broker_core.wire.heads import SendHead
 from tests.broker.world import EARLIEST, TOPIC, World, ack, body
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.base.positions import Position
-from broker_core.broker import Consumer
+from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatch.shared import UUIDS_MAX, WAITING_MAX, ChunkAffinity
 from broker_core.wire.entry import read_metadata, seal_entry
 from broker_core.wire.entry_peek import ChunkPlace, chunk_place

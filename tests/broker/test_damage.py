@@ -10,8 +10,8 @@ import pytest
 
 from broker_core.base.errors import PersistenceServerError, ServerError
 from broker_core.base.positions import Position
-from broker_core.broker import AckId, AckKind, SubscriptionType, subscription_stats, topic_stats
-from tests.broker.world import EXCLUSIVE, SHARED, TOPIC, World, ack
+from broker_core.broker.requests import AckId, AckKind, SubscriptionType
+from tests.broker.world import EXCLUSIVE, SHARED, TOPIC, World, ack, subscription_stats, topic_stats
 
 
 def damaged(world: World, entry: int = 2) -> list[Position]:

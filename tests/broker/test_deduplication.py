@@ -13,13 +13,14 @@ from broker_core.base.names import TopicName
 from broker_core.base.policies import Policies
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.steps import drained
-from broker_core.broker import AccessMode, Producer, topic_stats
+from broker_core.broker.publishing.producer import Producer
+from broker_core.broker.requests import AccessMode
 from broker_core.broker.upkeep import trim
 from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.wire.entry import read_metadata, seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
-from tests.broker.world import SHARED, SMALL, TOPIC, Answers, World, ack
+from tests.broker.world import SHARED, SMALL, TOPIC, Answers, World, ack, topic_stats
 
 DEDUPLICATED = msgspec.structs.replace(
     SMALL, broker_deduplication_enabled=True, broker_deduplication_entries_interval=5

@@ -20,11 +20,22 @@ from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.policies import BacklogQuota, Policies, Retention
 from broker_core.base.positions import Position
 from broker_core.base.steps import drained
-from broker_core.broker import ProducerRequest
 from broker_core.broker.cursors import expiry
-from broker_core.broker.stats import topic_stats
+from broker_core.broker.requests import ProducerRequest
 from broker_core.wire.heads import SendHead
-from tests.broker.world import EARLIEST, EXCLUSIVE, SHARED, TOPIC, YEAR_MS, Answers, World, ack, ack_through, body
+from tests.broker.world import (
+    EARLIEST,
+    EXCLUSIVE,
+    SHARED,
+    TOPIC,
+    YEAR_MS,
+    Answers,
+    World,
+    ack,
+    ack_through,
+    body,
+    topic_stats,
+)
 
 NAME = TopicName.parse(TOPIC)
 MINUTE_MS = 60_000

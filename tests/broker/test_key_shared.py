@@ -9,16 +9,27 @@ import pytest
 
 from broker_core.base.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, ServerError
 from broker_core.base.positions import Position
-from broker_core.broker import Consumer, SubscriptionType, topic_stats
+from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.key_shared.selectors import HashRing
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
-from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
+from broker_core.broker.requests import KeySharedMode, KeySharedPolicy, SubscriptionType
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.dispatchers import key_shared, many_consumers
-from tests.broker.world import EARLIEST, EXCLUSIVE, SHARED, SMALL, Mailbox, World, ack, ack_batch, ack_through
+from tests.broker.world import (
+    EARLIEST,
+    EXCLUSIVE,
+    SHARED,
+    SMALL,
+    Mailbox,
+    World,
+    ack,
+    ack_batch,
+    ack_through,
+    topic_stats,
+)
 
 KEY_SHARED = SubscriptionType.KEY_SHARED
 LOW, HIGH, MIDDLE = "key-1", "key-0", "key-2"

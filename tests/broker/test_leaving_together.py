@@ -7,9 +7,9 @@ import pytest
 
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from broker_core.broker import Consumer, SubscribeRequest, SubscriptionType
-from broker_core.broker.consumer import close_together
+from broker_core.broker.consumer import Consumer, close_together
 from broker_core.broker.dispatch.key_shared.selectors import AutoSplitRanges, HashRing
+from broker_core.broker.requests import SubscribeRequest, SubscriptionType
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata

@@ -15,9 +15,9 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from broker_core.base.errors import ConsumerAssignError
 from broker_core.base.positions import Position
-from broker_core.broker import Delivery, SubscribeRequest, SubscriptionType
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
-from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
+from broker_core.broker.requests import KeySharedMode, KeySharedPolicy, SubscribeRequest, SubscriptionType
+from broker_core.broker.sinks import Delivery
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata

@@ -10,8 +10,9 @@ from hypothesis.stateful import invariant, precondition, rule
 from broker_core.base.errors import ConsumerBusyError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
-from broker_core.broker import AckId, AckKind, Delivery
 from broker_core.broker.dispatch.single_active import SingleActiveDispatcher
+from broker_core.broker.requests import AckId, AckKind
+from broker_core.broker.sinks import Delivery
 from broker_core.wire.ack_sets import all_bits, words_of_bits
 from tests.broker.clients import Client
 from tests.broker.machine import PICK, SubscriptionMachine

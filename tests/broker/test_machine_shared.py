@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from broker_core.broker import Delivery
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
+from broker_core.broker.sinks import Delivery
 from tests.broker.clients import Client
 from tests.broker.dispatchers import shared_room
 from tests.broker.machine import PICK

@@ -18,18 +18,11 @@ from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.policies import Policies
 from broker_core.base.positions import Position
 from broker_core.base.steps import drained
-from broker_core.broker import (
-    AccessMode,
-    AckId,
-    AckKind,
-    Consumer,
-    Producer,
-    ProducerRequest,
-    SubscribeRequest,
-    SubscriptionType,
-    TopicsMode,
-)
-from broker_core.broker.non_persistent import NonPersistentTopic
+from broker_core.broker.consumer import Consumer
+from broker_core.broker.directory.topic_registry import TopicsMode
+from broker_core.broker.non_persistent.topic import NonPersistentTopic
+from broker_core.broker.publishing.producer import Producer
+from broker_core.broker.requests import AccessMode, AckId, AckKind, ProducerRequest, SubscribeRequest, SubscriptionType
 from broker_core.broker.stats import non_persistent_topic_stats
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead

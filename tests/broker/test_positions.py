@@ -10,7 +10,7 @@ from broker_core.base.errors import (
     ServerError,
 )
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
-from broker_core.broker import SubscriptionType
+from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.subscription import RESUBSCRIBE_S
 from tests.broker.world import (
     EARLIEST,

@@ -4,8 +4,8 @@
 import pytest
 
 from broker_core.base.positions import POSITION_LATEST, Position
-from broker_core.broker import AckId, AckKind, InitialPosition
 from broker_core.broker.cursors.seeking import Places, before_position, before_time
+from broker_core.broker.requests import AckId, AckKind, InitialPosition
 from broker_core.storage.topic_log import TopicLog
 from tests.broker.world import World
 

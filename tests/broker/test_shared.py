@@ -10,9 +10,9 @@ from broker_core.base.names import TopicName
 from broker_core.base.policies import Policies
 from broker_core.base.positions import Position
 from broker_core.base.steps import drained
-from broker_core.broker import SubscriptionType
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.dispatch.passes import PASSES_A_TURN
+from broker_core.broker.requests import SubscriptionType
 from broker_core.wire.heads import SendHead
 from tests.broker.world import SHARED, TOPIC, Mailbox, World, ack, ack_batch, ack_through, body
 

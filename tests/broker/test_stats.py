@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker_core.broker import Peer, topic_stats
+from broker_core.broker.requests import Peer
 from broker_core.broker.stats import with_earliest_times
 from broker_core.wire.heads import SendHead
-from tests.broker.world import EARLIEST, EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_batch, body
+from tests.broker.world import EARLIEST, EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_batch, body, topic_stats
 
 
 def stats(world: World) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from broker_core.base.errors import (
     SubscriptionNotFoundError,
 )
 from broker_core.base.positions import Position
-from broker_core.broker import SubscriptionType
+from broker_core.broker.requests import SubscriptionType
 from tests.broker.world import (
     EARLIEST,
     EXCLUSIVE,

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import ServerError, ServiceNotReadyError, TopicTerminatedError
 from broker_core.base.positions import Position
-from broker_core.broker import AccessMode
-from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
+from broker_core.broker.requests import AccessMode, KeySharedMode, KeySharedPolicy
 from broker_core.testing.sim_disk import POLICIES, Policy
 from broker_core.wire.heads import SendHead
 from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, World, ack, ack_through, body

@@ -7,10 +7,11 @@ from __future__ import annotations
 import pytest
 
 from broker_core.base.positions import Position
-from broker_core.broker import Consumer, SubscriptionType
+from broker_core.broker.consumer import Consumer
 from broker_core.broker.dispatch import many_consumers
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from broker_core.broker.dispatch.passes import PASSES_A_TURN
+from broker_core.broker.requests import SubscriptionType
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata

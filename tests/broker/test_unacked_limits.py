@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker import SubscriptionType
-from broker_core.broker.stats import topic_stats
-from tests.broker.world import SHARED, TOPIC, Mailbox, World, ack
+from broker_core.broker.requests import SubscriptionType
+from tests.broker.world import SHARED, TOPIC, Mailbox, World, ack, topic_stats
 
 OTHER = TOPIC + "-other"
 SHARING = [SHARED, SubscriptionType.KEY_SHARED]

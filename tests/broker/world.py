@@ -15,21 +15,22 @@ from broker_core.base.errors import ServerError, StorageError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker import (
+from broker_core.base.steps import drained
+from broker_core.broker.broker import Broker
+from broker_core.broker.consumer import Consumer
+from broker_core.broker.publishing.producer import Producer
+from broker_core.broker.requests import (
     AckId,
     AckKind,
-    Broker,
-    Consumer,
-    Delivery,
     InitialPosition,
-    Producer,
     ProducerRequest,
     SubscribeRequest,
-    Subscription,
     SubscriptionType,
-    Topic,
 )
-from broker_core.broker.sinks import InFlight
+from broker_core.broker.sinks import Delivery, InFlight
+from broker_core.broker.stats import SubscriptionStats, TopicStats, subscription_stats_in_steps, topic_stats_in_steps
+from broker_core.broker.subscription import Subscription
+from broker_core.broker.topic import Topic
 from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import Policy, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
@@ -146,6 +147,16 @@ class Mailbox:
         positions = self.positions
         self.deliveries.clear()
         return positions
+
+
+def topic_stats(topic: Topic) -> TopicStats:
+    """The statistics of a topic, in one step."""
+    return drained(topic_stats_in_steps(topic))
+
+
+def subscription_stats(subscription: Subscription) -> SubscriptionStats:
+    """The statistics of a subscription, in one step."""
+    return drained(subscription_stats_in_steps(subscription))
 
 
 class World:

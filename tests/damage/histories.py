@@ -17,7 +17,7 @@ from broker_core.base.policies import Policies
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
-from broker_core.broker import AckId, AckKind
+from broker_core.broker.requests import AckId, AckKind
 from broker_core.storage.catalogue import Catalogue
 from broker_core.storage.cursor_state import CursorState
 from broker_core.storage.ledger import UnreadableEntryError

@@ -20,10 +20,9 @@ import msgspec
 from broker_core.base.errors import PersistenceServerError, PulsarishError, StorageError
 from broker_core.base.positions import Position
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
-from broker_core.broker import topic_stats
 from broker_core.storage.check import verify_directory
 from broker_core.testing.sim_disk import SimDisk
-from tests.broker.world import World
+from tests.broker.world import World, topic_stats
 from tests.damage.damages import Damage
 from tests.damage.delays import judge_delays
 from tests.damage.histories import SETTINGS, Files, History, JudgementError, acked, catalogue, contents, readable

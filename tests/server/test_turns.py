@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from broker_core.base.turns import SLICE_S, TURN_S, Chore, Kind, Turns
-from broker_core.broker import SubscribeRequest
 from broker_core.broker.consumer import Consumer
+from broker_core.broker.requests import SubscribeRequest
 from broker_core.server.session import _let_go
 from broker_core.testing.virtual_timers import VirtualTimers
 from tests.broker.world import SHARED, Mailbox, World

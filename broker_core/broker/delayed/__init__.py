@@ -5,7 +5,3 @@ A topic owns a ``TopicDelays``, a dispatcher has a tracker. Two kinds of tracker
 bucket tracker (``bucket_tracker`` over ``index``), whose memory does not grow with what waits. Positions and times
 only, never payloads. Source: Pulsar docs, "Delayed message delivery"; PIP-195; semantics 6.
 """
-
-from broker_core.broker.delayed.bucket_tracker import TopicDelays
-
-__all__ = ["TopicDelays"]

@@ -28,7 +28,7 @@ from broker_core.base.names import (
 )
 from broker_core.base.steps import drained
 from broker_core.broker.directory.topic_watches import TopicWatch, TopicWatches
-from broker_core.broker.non_persistent import NonPersistentTopics
+from broker_core.broker.non_persistent.topic import NonPersistentTopics
 from broker_core.broker.topic import Topic
 from broker_core.storage.catalogue import Catalogue, TopicRow
 

@@ -4,8 +4,3 @@
 They share producers, access modes, consumers and the mappings of keys with persistent topics; what differs is small
 enough to be whole here. Source: Pulsar docs, "Non-persistent topics"; semantics 1.1.8, 7.10.
 """
-
-from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
-from broker_core.broker.non_persistent.topic import NonPersistentTopic, NonPersistentTopics
-
-__all__ = ["NonPersistentSubscription", "NonPersistentTopic", "NonPersistentTopics"]

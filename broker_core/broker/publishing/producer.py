@@ -23,7 +23,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.limits import BATCH_MESSAGES_MAX, SMALL_ENTRY_BYTES_MAX
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
-from broker_core.broker.delayed import TopicDelays
+from broker_core.broker.delayed.bucket_tracker import TopicDelays
 from broker_core.broker.publishing.deduplication import (
     DUPLICATE,
     NEW,

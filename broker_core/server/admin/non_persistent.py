@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError
 from broker_core.base.names import PARTITION_MARK
-from broker_core.broker.non_persistent import NonPersistentTopic
+from broker_core.broker.non_persistent.topic import NonPersistentTopic
 from broker_core.broker.stats import non_persistent_topic_stats, unused_non_persistent_stats
 from broker_core.server.admin.answers import BadRequestError, LongJsonAnswer, RefusedError
 from broker_core.server.admin.requests import AdminRequest, Route

@@ -13,7 +13,7 @@ from broker_core.base.limits import PRODUCER_METADATA_BYTES_MAX, PRODUCER_NAME_B
 from broker_core.base.names import TopicName
 from broker_core.base.positions import to_signed64
 from broker_core.broker.broker import AnyTopic
-from broker_core.broker.non_persistent import NonPersistentTopic
+from broker_core.broker.non_persistent.topic import NonPersistentTopic
 from broker_core.broker.requests import AccessMode, InitialPosition, Peer, ProducerRequest
 from broker_core.server.channels import Link, ProducerChannel
 from broker_core.server.session import Session

@@ -14,14 +14,24 @@ from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.policies import DelayedDelivery, Policies
 from broker_core.base.positions import Position
 from broker_core.base.steps import drained
-from broker_core.broker import AccessMode, SubscriptionType
 from broker_core.broker.delayed import tracker
-from broker_core.broker.stats import subscription_stats
+from broker_core.broker.requests import AccessMode, SubscriptionType
 from broker_core.storage.check import verify_directory
 from broker_core.wire.heads import SendHead
 from tests.broker.delayed.entries import delayed_body, publish_delayed
 from tests.broker.test_key_shared import HIGH, LOW, KeyWorld
-from tests.broker.world import EARLIEST, EXCLUSIVE, FAILOVER, LATEST, SHARED, SMALL, TOPIC, World, ack
+from tests.broker.world import (
+    EARLIEST,
+    EXCLUSIVE,
+    FAILOVER,
+    LATEST,
+    SHARED,
+    SMALL,
+    TOPIC,
+    World,
+    ack,
+    subscription_stats,
+)
 
 KEY_SHARED = SubscriptionType.KEY_SHARED
 IN_MEMORY = "org.apache.pulsar.broker.delayed.InMemoryDelayedDeliveryTrackerFactory"

@@ -14,8 +14,8 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from broker_core.base.errors import ConsumerAssignError, ConsumerBusyError, ServerError
 from broker_core.base.positions import Position
-from broker_core.broker import AckId, AckKind, SubscribeRequest, SubscriptionType
 from broker_core.broker.consumer import close_together
+from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
 from broker_core.testing.sim_disk import POLICIES, Policy, SimDisk
 from broker_core.wire.ack_sets import all_bits, words_of_bits
 from tests.broker.clients import Client

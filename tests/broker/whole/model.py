@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.broker import Delivery, SubscriptionType
+from broker_core.broker.requests import SubscriptionType
+from broker_core.broker.sinks import Delivery
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.ack_sets import all_bits, words_of_bits
 from tests.broker.clients import Client

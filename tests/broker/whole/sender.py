@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.broker import Producer, ProducerRequest, Topic
+from broker_core.broker.publishing.producer import Producer
+from broker_core.broker.requests import ProducerRequest
 from broker_core.broker.sinks import InFlight
+from broker_core.broker.topic import Topic
 from broker_core.wire.heads import SendHead
 from tests.broker.whole.entry import Entry
 

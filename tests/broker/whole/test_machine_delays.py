@@ -18,9 +18,9 @@ from hypothesis.stateful import invariant, precondition, rule
 from broker_core.base.policies import DelayedDelivery, Policies
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
-from broker_core.broker import SubscriptionType
 from broker_core.broker.delayed.bucket import last_key
 from broker_core.broker.dispatch.many_consumers import ManyConsumersDispatcher
+from broker_core.broker.requests import SubscriptionType
 from tests.broker.whole.entry import Entry
 from tests.broker.whole.machine import WHICH, WholeBrokerMachine
 from tests.broker.whole.topic_machine import KEYS, PICK

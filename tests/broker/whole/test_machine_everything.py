@@ -19,8 +19,7 @@ from broker_core.base.policies import Retention, settings_under
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
-from broker_core.broker import AckId, AckKind, SubscribeRequest, SubscriptionType
-from broker_core.broker.stats import topic_stats
+from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
 from broker_core.wire.entry_peek import ChunkPlace
 from tests.broker.clients import Client
 from tests.broker.whole.entry import Entry
@@ -31,6 +30,7 @@ from tests.broker.whole.test_machine_delays import DELAYED, DelaysMachine
 from tests.broker.whole.test_machine_policies import NEVER, QUOTAS, RETENTIONS, TTLS_S, PoliciesMachine
 from tests.broker.whole.test_machine_readers import ReadersMachine
 from tests.broker.whole.topic_machine import PICK, calm
+from tests.broker.world import topic_stats
 
 DELAY_MS = st.one_of(st.just(0), st.just(0), st.integers(1, 20_000), st.sampled_from([1000, 5000]))
 SENDS = st.lists(st.tuples(st.integers(10, 12), st.sampled_from([2, 3, 5]), DELAY_MS), min_size=2, max_size=9)

@@ -25,7 +25,8 @@ from broker_core.base.errors import (
     TopicTerminatedError,
 )
 from broker_core.base.positions import Position
-from broker_core.broker import AccessMode, Topic
+from broker_core.broker.requests import AccessMode
+from broker_core.broker.topic import Topic
 from tests.broker.whole.entry import Entry
 from tests.broker.whole.machine import WholeBrokerMachine
 from tests.broker.whole.sender import Sender

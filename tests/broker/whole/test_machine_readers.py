@@ -14,7 +14,9 @@ from hypothesis.stateful import precondition, rule
 
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
-from broker_core.broker import AckId, AckKind, Delivery, SubscribeRequest, Topic
+from broker_core.broker.requests import AckId, AckKind, SubscribeRequest
+from broker_core.broker.sinks import Delivery
+from broker_core.broker.topic import Topic
 from broker_core.testing.sim_disk import SimDisk
 from tests.broker.clients import Client
 from tests.broker.whole.machine import WholeBrokerMachine

@@ -9,10 +9,9 @@ from itertools import pairwise
 from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
-from broker_core.broker import SubscribeRequest, SubscriptionType
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.key_shared.selectors import slot_of
-from broker_core.broker.requests import KeySharedMode, KeySharedPolicy
+from broker_core.broker.requests import KeySharedMode, KeySharedPolicy, SubscribeRequest, SubscriptionType
 from tests.broker.clients import Client
 from tests.broker.whole.machine import WholeBrokerMachine
 from tests.broker.whole.model import SubscriptionModel

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
-from broker_core.broker import Topic
+from broker_core.broker.topic import Topic
 from broker_core.storage.topic_log import TopicLog
 from broker_core.testing.sim_disk import CHANGES, POLICIES, SimDisk
 from broker_core.wire.ack_sets import all_bits
