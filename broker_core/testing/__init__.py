@@ -6,6 +6,4 @@ running_broker   a real broker process: start, stop, kill, start again on the sa
 raw_client       the protocol frame by frame, also wrongly
 sim_disk         a disk that loses what was not synced, and fails on command
 virtual_timers   a clock that moves only when told
-history          checks what producers and consumers saw against what a broker promises
-reference_codec  the slow and obvious decoder of batches
 """

@@ -19,7 +19,7 @@ from typing import Final
 from broker_core.base.errors import OperationTimeoutError, PulsarishError
 from broker_core.client import Client, Consumer
 from broker_core.client import Message as Delivered
-from broker_core.testing.history import Message, Session, Slot
+from tests.kill.history import Message, Session, Slot
 from tests.kill.records import ConsumedRecord
 from tests.kill.shared_state import Phase, SharedState
 from tests.kill.topics import ConsumerPlan, is_poison

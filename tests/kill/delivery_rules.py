@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules about how messages are delivered, beside those of ``broker_core.testing.history`` that hold for every topic.
+"""Rules about how messages are delivered, beside those of ``tests.kill.history`` that hold for every topic.
 
     K1  Key_Shared: the messages of a key are first delivered in the order of the log
     K2  Key_Shared: at any time one consumer has all messages of a key that are delivered and not acknowledged
@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from broker_core.testing.history import Message, Slot
+from tests.kill.history import Message, Slot
 from tests.kill.records import Delivery
 
 

@@ -12,9 +12,9 @@ from broker_core.base.positions import MessageId
 from broker_core.client import Client
 from broker_core.client import Message as Delivered
 from broker_core.client.dead_letters.letter_copies import ORIGIN_MESSAGE_ID, reconsume_times
-from broker_core.testing.history import Message, Slot, TopicHistory, Verdict
 from tests.kill import delivery_rules as rules
 from tests.kill.delivery_rules import Letter
+from tests.kill.history import Message, Slot, TopicHistory, Verdict
 from tests.kill.records import Delivery, Records
 from tests.kill.topics import (
     DEAD_LETTERS,

@@ -13,7 +13,7 @@ import pulsar
 
 from broker_core.base.errors import PulsarishError
 from broker_core.client.messages.outgoing import MessageFields
-from broker_core.testing.history import Message, Slot
+from tests.kill.history import Message, Slot
 from tests.kill.records import Receipt, SentRecord
 from tests.kill.senders import OpenSender, Sender
 from tests.kill.shared_state import Phase, SharedState

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker_core.testing.history import Message, Session, Slot, TopicHistory
+from tests.kill.history import Message, Session, Slot, TopicHistory
 
 
 class Receipt(NamedTuple):

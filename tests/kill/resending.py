@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from broker_core.testing.history import Message, Slot
+from tests.kill.history import Message, Slot
 from tests.kill.producing import BURST_MAX, Production
 from tests.kill.senders import OpenSender, Sender
 from tests.kill.shared_state import Phase

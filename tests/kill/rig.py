@@ -6,7 +6,7 @@
 The broker is a real process on real files. Producers (our client and the official one) and consumers live through all
 kills. Most kills come a random moment after clients have got something confirmed by this very broker; some come while
 it is still starting; now and then it is stopped in order instead. In the end the log is read from first to last and the
-rules of ``broker_core.testing.history`` are checked, and ``pulsarish doctor`` verifies every checksum on disk.
+rules of ``tests.kill.history`` are checked, and ``pulsarish doctor`` verifies every checksum on disk.
 Exit code 0: every rule holds. Where one does not, or the run breaks off, its folder stays: data, logs, and what each
 client saw (``ROLE.json``).
 """

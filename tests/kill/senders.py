@@ -13,7 +13,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import MessageId
 from broker_core.client import Client
 from broker_core.client.messages.outgoing import MessageFields
-from broker_core.testing.history import Slot
+from tests.kill.history import Slot
 from tests.kill.topics import ProducerPlan, partitions_of
 
 OnReceipt = Callable[[str, Slot], None]

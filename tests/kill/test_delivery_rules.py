@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from broker_core.testing.history import Message, Slot
 from tests.kill.delivery_rules import (
     Letter,
     acknowledged_without_copy,
@@ -18,6 +17,7 @@ from tests.kill.delivery_rules import (
     stored_twice,
     wrong_copies,
 )
+from tests.kill.history import Message, Slot
 from tests.kill.records import Delivery
 
 SLOTS = [Slot(7, entry, -1) for entry in range(5)]

@@ -13,12 +13,12 @@ from broker_core.base.errors import SendUnconfirmedError
 from broker_core.base.names import TopicName
 from broker_core.client import AsyncClient, Client
 from broker_core.client.admin import AdminApi
-from broker_core.testing.history import Message, Slot, TopicHistory, check_topic
 from broker_core.testing.running_broker import RunningBroker
 from tests.client.helpers import eventually
 from tests.client.scenes import run
 from tests.client.scripted_broker import Peer, ScriptedBroker
 from tests.kill.delivery_rules import known_but_missing
+from tests.kill.history import Message, Slot, TopicHistory, check_topic
 from tests.kill.resending import ResendingProduction
 from tests.kill.senders import OwnSender, Sender
 from tests.kill.shared_state import SharedState

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.testing.history import Message
+from tests.kill.history import Message
 from tests.kill.load import ROLES
 from tests.kill.shared_state import Phase, SharedState
 from tests.kill.workload import decode, encode

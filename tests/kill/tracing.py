@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from broker_core.client import Message as Delivered
-from broker_core.testing.history import Message, Slot
+from tests.kill.history import Message, Slot
 from tests.kill.records import Delivery
 
 

@@ -13,10 +13,10 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client
 from broker_core.client.admin import AdminApi
-from broker_core.testing.history import Message, Slot, Verdict, check_topic
 from broker_core.wire.batch import decode_entries
 from tests.kill.brokers import PULSARISH, BrokerSeries
 from tests.kill.delivery_verification import check_delivery, read_whole_messages, receipts_of_whole_messages
+from tests.kill.history import Message, Slot, Verdict, check_topic
 from tests.kill.load import ROLES
 from tests.kill.records import histories, load
 from tests.kill.topics import (

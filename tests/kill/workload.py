@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.testing.history import Message
+from tests.kill.history import Message
 
 _LARGE_EVERY: Final = 701
 _LARGE_BYTES: Final = 300_000

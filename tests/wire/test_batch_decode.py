@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.base.errors import ProtocolError, RemoteProtocolError, UnsupportedVersionError, UsageError
-from broker_core.testing.reference_codec import (
-    decode_reference,
-    encode_reference_batch,
-    encode_reference_single,
-)
 from broker_core.wire.batch import DECODED_SCHEMA, decode_entries
 from broker_core.wire.compression import CODECS, LZ4, ZSTD, compress
 from broker_core.wire.entry import EntryRef, seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import EncryptionKeys, MessageMetadata, SingleMessageMetadata
+from tests.wire.reference_codec import (
+    decode_reference,
+    encode_reference_batch,
+    encode_reference_single,
+)
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=150)
 MIB = 1024 * 1024

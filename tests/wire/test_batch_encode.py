@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import RowError, UsageError
 from broker_core.base.limits import FRAME_SLACK_BYTES, METADATA_BYTES_MAX
-from broker_core.testing.reference_codec import encode_reference_batch, encode_reference_single
 from broker_core.wire import batch as compiled_batch
 from broker_core.wire.batch import EncodedEntry, decode_entries, encode_entries
 from broker_core.wire.compression import CODECS, NONE, ZSTD
 from broker_core.wire.entry import EntryRef, read_metadata, verify_entry
+from tests.wire.reference_codec import encode_reference_batch, encode_reference_single
 
 SETTINGS = settings(
     derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -13,10 +13,10 @@ from types import ModuleType
 
 import pytest
 
-from broker_core.testing.reference_codec import decode_reference, encode_reference_batch
 from broker_core.wire import batch as compiled_batch
 from broker_core.wire import core
 from broker_core.wire.entry import EntryRef
+from tests.wire.reference_codec import decode_reference, encode_reference_batch
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import ProtocolError, RemoteProtocolError, UnsupportedVersionError
 from broker_core.base.limits import METADATA_BYTES_MAX
-from broker_core.testing.reference_codec import decode_reference, encode_reference_batch, encode_reference_single
 from broker_core.wire import batch as compiled_batch
 from broker_core.wire.compression import LZ4, SNAPPY, ZLIB, ZSTD, compress
 from broker_core.wire.entry import EntryRef, seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+from tests.wire.reference_codec import decode_reference, encode_reference_batch, encode_reference_single
 
 MIB = 1024 * 1024
 HEAD = {"producer_name": "p", "sequence_id": 0, "publish_time": 1}

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core.base.errors import RemoteProtocolError
-from broker_core.testing.reference_codec import encode_reference_batch
 from broker_core.wire.batch import ChunkEntryError, decode_entries, decode_in_parts, encode_entries
 from broker_core.wire.compression import LZ4, NONE, ZSTD
 from broker_core.wire.entry import EntryRef, seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
+from tests.wire.reference_codec import encode_reference_batch
 
 MIB = 1024 * 1024
 

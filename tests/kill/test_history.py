@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from broker_core.testing.history import Message, Session, Slot, TopicHistory, check_topic
+from tests.kill.history import Message, Session, Slot, TopicHistory, check_topic
 
 
 def slots(count: int) -> list[Slot]:
