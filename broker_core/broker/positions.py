@@ -267,9 +267,7 @@ class PositionMap(Generic[V]):
 
     def put_all(self, ledger: int, entries: Sequence[int], values: Sequence[V]) -> bool:
         """Put entries (at least one) of one ledger in, each with its value; whether none of them was there."""
-        theirs = self._ledgers.get(ledger)
-        if theirs is None:
-            theirs = self._ledgers[ledger] = {}
+        theirs = self.of_ledger(ledger)
         before = len(theirs)
         theirs.update(zip(entries, values, strict=True))
         return len(theirs) == before + len(entries)

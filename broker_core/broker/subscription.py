@@ -104,7 +104,7 @@ class Subscription:
         self._log = host.log
         self._awaiting_return: TimerHandle | None = None
         self.backlog = Backlog(host.log, cursor)
-        self.expiry = Expiry(self, f"{host.name}/{name}", host.log, host.clock, host.timers)
+        self.expiry = Expiry(cursor, self.pass_over, f"{host.name}/{name}", host.log, host.clock, host.timers)
         self.last_active_ms = host.clock.now_ms() if unused_since_ms is None else unused_since_ms
 
     @property

@@ -15,7 +15,7 @@ from typing import Final
 from broker_core.storage import layout
 from broker_core.storage.bucket_snapshot import BucketSnapshot, DamagedBucketError
 from broker_core.storage.context import StoreContext
-from broker_core.storage.disk import disk_failed, no_file, write_fully
+from broker_core.storage.disk import disk_failed, fail_stop, no_file, write_fully
 
 _UNFINISHED: Final = ".new"
 
@@ -35,11 +35,9 @@ class BucketStore:
         """DiskFailedError: the disk refused."""
         self._context = context
         self._directory: Final = layout.delayed_dir(context.directory)
-        try:
+        with fail_stop():
             context.disk.mkdir(self._directory)
             names = context.disk.list_files(self._directory)
-        except OSError as e:
-            raise disk_failed(e) from e
         found = {name: parsed for name in names if (parsed := layout.parse_bucket(name)) is not None}
         known = context.catalogue.numbers.get(NEXT_BUCKET, 1)
         self._next_number = max(known, *(1 + number for _topic, number in found.values()), 1)

@@ -31,7 +31,7 @@ from broker_core.base.errors import DiskFailedError, StorageError
 from broker_core.base.invariants import invariant
 from broker_core.base.settings import Durability
 from broker_core.storage.catalogue import Catalogue
-from broker_core.storage.disk import TOO_MANY_FILES, Disk, File, disk_failed, file_removed, write_fully
+from broker_core.storage.disk import TOO_MANY_FILES, Disk, File, disk_failed, fail_stop, file_removed, write_fully
 from broker_core.storage.handles import HandlePool
 from broker_core.storage.mark_copies import MarkCopies
 from broker_core.storage.page_cache import CachedRange, PageCache
@@ -164,7 +164,7 @@ class CommitJob:
         Raises:
             StorageError: the disk refused something, or a file was taken away; hand it to ``GroupCommit.finish``.
         """
-        try:
+        with fail_stop():
             if self.before is not None:
                 self.before()
             self._write()
@@ -174,8 +174,6 @@ class CommitJob:
                 file.drop_cached(start, end)
             for task, _ in self.tasks:
                 task()
-        except OSError as e:
-            raise disk_failed(e) from e
 
     def _write(self) -> None:
         files = [group.file or self._make_file(group) for group in self.groups]

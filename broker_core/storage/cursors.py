@@ -34,7 +34,7 @@ from broker_core.storage.cursor_state import (
     encode_change,
     encode_state,
 )
-from broker_core.storage.disk import copy_aside, disk_failed, no_file, write_again
+from broker_core.storage.disk import copy_aside, disk_failed, fail_stop, no_file, write_again
 from broker_core.storage.mark_copies import cursor_log_key
 from broker_core.storage.records import FILE_HEADER_BYTES, HEAD_BYTES, KIND_CURSORS, TAG_MARK, FileHeader
 from broker_core.storage.recovery import DamagedRange
@@ -197,10 +197,8 @@ class CursorStore:
         """Make the last commit mark durable, so that the next start can continue this log."""
         if self._current is None:
             return
-        try:
+        with fail_stop():
             self._context.handles.get(self._log.path).sync()
-        except OSError as e:
-            raise disk_failed(e) from e
 
     # -- inside
 
@@ -315,10 +313,8 @@ class CursorStore:
         return log
 
     def _files(self) -> list[int]:
-        try:
+        with fail_stop():
             names = self._context.disk.list_dir(layout.cursors_dir(self._context.directory))
-        except OSError as e:
-            raise disk_failed(e) from e
         return [number for number in map(layout.parse_number, names) if number is not None]
 
     def _remove_leftovers(self, current: int, found: list[int]) -> None:

@@ -14,8 +14,8 @@ import errno
 import fcntl
 import os
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from typing import Final, NamedTuple, Protocol
 
 from broker_core.base.errors import DataDirLockedError, DiskFailedError, StorageError
@@ -311,6 +311,15 @@ def disk_failed(error: OSError) -> DiskFailedError:
     return DiskFailedError(
         f"the disk failed{where}: {error.strerror or error}; the broker stops, and what it confirmed is safe", hint=hint
     )
+
+
+@contextmanager
+def fail_stop() -> Iterator[None]:
+    """Raise what the disk refuses within as DiskFailedError."""
+    try:
+        yield
+    except OSError as e:
+        raise disk_failed(e) from e
 
 
 def file_removed(path: str) -> StorageError:

@@ -18,6 +18,7 @@ Names come from numbers only, never from what a user typed.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from broker_core.base.runtime import DATA_LOCK_FILE
@@ -29,6 +30,21 @@ _FORMAT_TEXT = re.compile(rb"pulsarish data directory, format (\d{1,9})\n")
 _NUMBERED = re.compile(r"(0|[1-9]\d{0,18})\.log")
 _QUARANTINED_LEDGER = re.compile(r"ledgers-(0|[1-9]\d{0,18})-\d+\.bin")
 _BUCKET = re.compile(r"(\d{1,18})-(\d{1,18})\.bucket")
+
+_Path = Callable[[str], str]
+_NumberedPath = Callable[[str, int], str]
+
+format_path: Final[_Path] = "{}/FORMAT".format
+lock_path: Final[_Path] = f"{{}}/{DATA_LOCK_FILE}".format
+catalogue_path: Final[_Path] = "{}/catalogue".format
+catalogue_copy_path: Final[_Path] = "{}/catalogue.copy".format
+marks_path: Final[_Path] = "{}/marks".format
+ledgers_dir: Final[_Path] = "{}/ledgers".format
+cursors_dir: Final[_Path] = "{}/cursors".format
+delayed_dir: Final[_Path] = "{}/delayed".format
+quarantine_dir: Final[_Path] = "{}/quarantine".format
+ledger_path: Final[_NumberedPath] = "{}/ledgers/{}.log".format
+cursor_log_path: Final[_NumberedPath] = "{}/cursors/{}.log".format
 
 
 def format_text() -> bytes:
@@ -48,46 +64,6 @@ def parse_number(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def format_path(directory: str) -> str:
-    return f"{directory}/FORMAT"
-
-
-def lock_path(directory: str) -> str:
-    return f"{directory}/{DATA_LOCK_FILE}"
-
-
-def catalogue_path(directory: str) -> str:
-    return f"{directory}/catalogue"
-
-
-def catalogue_copy_path(directory: str) -> str:
-    return f"{directory}/catalogue.copy"
-
-
-def marks_path(directory: str) -> str:
-    return f"{directory}/marks"
-
-
-def ledgers_dir(directory: str) -> str:
-    return f"{directory}/ledgers"
-
-
-def ledger_path(directory: str, ledger: int) -> str:
-    return f"{directory}/ledgers/{ledger}.log"
-
-
-def cursors_dir(directory: str) -> str:
-    return f"{directory}/cursors"
-
-
-def cursor_log_path(directory: str, number: int) -> str:
-    return f"{directory}/cursors/{number}.log"
-
-
-def delayed_dir(directory: str) -> str:
-    return f"{directory}/delayed"
-
-
 def bucket_name(topic_id: int, number: int) -> str:
     return f"{topic_id}-{number}.bucket"
 
@@ -96,10 +72,6 @@ def parse_bucket(name: str) -> tuple[int, int] | None:
     """Topic id and number of a bucket's file name, or None if it is of another form."""
     found = _BUCKET.fullmatch(name)
     return (int(found[1]), int(found[2])) if found else None
-
-
-def quarantine_dir(directory: str) -> str:
-    return f"{directory}/quarantine"
 
 
 def quarantine_path(directory: str, source: str, offset: int) -> str:

@@ -19,7 +19,7 @@ from broker_core.storage.catalogue import (
     LedgerRow,
 )
 from broker_core.storage.context import StoreContext
-from broker_core.storage.disk import disk_failed, no_file
+from broker_core.storage.disk import disk_failed, fail_stop, no_file
 from broker_core.storage.ledger import Removal, forget_removed, unlink_ledger
 from broker_core.storage.records import FILE_HEADER_BYTES, TAG_MARK
 from broker_core.storage.scan import Gap, walk
@@ -28,10 +28,8 @@ from broker_core.storage.scan import Gap, walk
 def clean_up_ledgers(context: StoreContext) -> None:
     """DataFormatError: the catalogue is older than the ledgers. DiskFailedError: the disk refused."""
     folder = layout.ledgers_dir(context.directory)
-    try:
+    with fail_stop():
         names, files = context.disk.list_dir(folder), context.disk.list_files(folder)
-    except OSError as e:
-        raise disk_failed(e) from e
     there, whole = _numbers(names), _numbers(files)
     rows = context.catalogue.ledgers.all()
     unknown = there - {row.id for row in rows}
@@ -113,9 +111,7 @@ def _unlink_ledgers(context: StoreContext, rows: list[LedgerRow]) -> dict[int, R
     """Ledgers being made (nothing in them was ever confirmed) or being deleted."""
     if not rows:
         return {}
-    try:
+    with fail_stop():
         removals = {row.id: unlink_ledger(context, row) for row in rows}
         context.disk.sync_dir(layout.ledgers_dir(context.directory))
-    except OSError as e:
-        raise disk_failed(e) from e
     return removals

@@ -27,7 +27,7 @@ from broker_core.storage.commit import GroupCommit
 from broker_core.storage.context import StoreContext
 from broker_core.storage.cursor_log import Reading
 from broker_core.storage.cursors import CursorStore
-from broker_core.storage.disk import Disk, Lock, Space, disk_failed, write_fully
+from broker_core.storage.disk import Disk, Lock, Space, fail_stop, write_fully
 from broker_core.storage.handles import HandlePool
 from broker_core.storage.ledger import Ledger
 from broker_core.storage.ledger_cleanup import clean_up_ledgers
@@ -283,7 +283,8 @@ class Store:
                 self.commits.sync_due()
                 self.commits.commit_now()
                 self.cursors.close()
-                self._sync_copies()
+                with fail_stop():
+                    self._context.marks.sync()
         finally:
             self._context.handles.close()
             self._context.marks.close()
@@ -291,12 +292,6 @@ class Store:
                 self.catalogue.close(write=self.commits.error is None)
             finally:
                 self._lock.release()
-
-    def _sync_copies(self) -> None:
-        try:
-            self._context.marks.sync()
-        except OSError as e:
-            raise disk_failed(e) from e
 
 
 def _prepare_directory(disk: Disk, directory: str) -> Lock:
@@ -312,11 +307,9 @@ def _prepare_directory(disk: Disk, directory: str) -> Lock:
             hint="choose another directory, or make it readable and writable for this user",
         ) from e
     try:
-        _check_format(disk, directory)
-        _sync_names(disk, directory)
-    except OSError as e:
-        lock.release()
-        raise disk_failed(e) from e
+        with fail_stop():
+            _check_format(disk, directory)
+            _sync_names(disk, directory)
     except BaseException:
         lock.release()
         raise
@@ -394,11 +387,9 @@ def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> tuple[Catalogue
     ready = disk.exists(layout.ledgers_dir(directory))
     marks_path = layout.marks_path(directory)
     marks_there = disk.exists(marks_path)
-    try:
+    with fail_stop():
         marks = MarkCopies(disk, marks_path)
         marks.make()
-    except OSError as e:
-        raise disk_failed(e) from e
     catalogue = Catalogue(disk, directory, create=not ready)
     if ready and not marks_there:
         what = "is missing; whether logs that were open lost their ends cannot be told"
@@ -407,10 +398,8 @@ def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> tuple[Catalogue
         if not ready:
             catalogue.numbers.set(STORE_CREATED, catalogue.numbers.get(STORE_CREATED) or clock.now_ms())
             catalogue.begin()
-        _make_folders(disk, directory)
-    except OSError as e:
-        catalogue.close(write=False)
-        raise disk_failed(e) from e
+        with fail_stop():
+            _make_folders(disk, directory)
     except BaseException:
         catalogue.close(write=False)
         raise
@@ -439,8 +428,6 @@ def _laid_aside(context: StoreContext) -> list[int]:
     folder = layout.quarantine_dir(context.directory)
     if not context.disk.exists(folder):
         return []
-    try:
+    with fail_stop():
         names = context.disk.list_dir(folder)
-    except OSError as e:
-        raise disk_failed(e) from e
     return [ledger for ledger in map(layout.parse_quarantined_ledger, names) if ledger is not None]

@@ -42,9 +42,7 @@ class TailCache:
         """Take over the entries from ``first`` on; they follow what was added for this ledger before."""
         if self._bytes_max == 0 or not bodies:
             return
-        chunks = self._by_ledger.get(ledger)
-        if chunks is None:
-            chunks = self._by_ledger[ledger] = deque()
+        chunks = self._by_ledger.setdefault(ledger, deque())
         last = chunks[-1] if chunks else None
         if last is None or last.size >= _CHUNK_BYTES or last.first + len(last.bodies) != first:
             last = Chunk(ledger, first)

@@ -13,7 +13,8 @@ Source: Pulsar docs, "Message retention and expiry - TTL".
 from __future__ import annotations
 
 import logging
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import PersistenceServerError, ServerError, ServiceNotReadyError
@@ -30,15 +31,6 @@ _SLICE_ENTRIES: Final = 500
 """A few milliseconds of reading, until others have their turn."""
 
 _SLICE_BYTES: Final = 4 * 1024 * 1024
-
-
-class Expiring(Protocol):
-    """The subscription, as its expiry sees it."""
-
-    cursor: Cursor
-
-    def pass_over(self, position: Position, on_done: OnDone | None = None) -> None:
-        """Acknowledge everything up to ``position`` for all its consumers; ``on_done`` hears when that is durable."""
 
 
 class _Look(NamedTuple):
@@ -64,9 +56,18 @@ class Expiry:
     (0: never).
     """
 
-    def __init__(self, subscription: Expiring, name: str, log: TopicLog, clock: Clock, timers: Timers) -> None:
-        """``name``: what the subscription is called in the log of the broker."""
-        self._subscription = subscription
+    def __init__(
+        self,
+        cursor: Cursor,
+        pass_over: Callable[[Position, OnDone | None], None],
+        name: str,
+        log: TopicLog,
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        """``pass_over`` as ``Subscription.pass_over``; ``name``: what it is called in the log of the broker."""
+        self._cursor = cursor
+        self._pass_over = pass_over
         self._name = name
         self._log = log
         self._clock = clock
@@ -112,7 +113,7 @@ class Expiry:
 
     def _step(self) -> None:
         self._turn = None
-        cursor = self._subscription.cursor
+        cursor = self._cursor
         head = cursor.skip_acked(cursor.first_unacked())
         # What was looked at and cannot be read counts for nothing by itself; but only in front of the same head.
         start = self._looked[1] if self._looked is not None and self._looked[0] == head else head
@@ -120,7 +121,7 @@ class Expiry:
         self._looked = (head, look.end) if look.more and look.old_through is None else None
         if look.old_through is not None:
             before = cursor.backlog_entries()
-            self._subscription.pass_over(look.old_through)
+            self._pass_over(look.old_through, None)
             self.expired.messages += before - cursor.backlog_entries()
             self.expired_ms = self._clock.now_ms()
         if look.more:
@@ -133,7 +134,7 @@ class Expiry:
         on_done, self._on_done = self._on_done, None
         outcome = None if refused is None else self._ended_by(refused)
         if on_done is not None:
-            self._subscription.pass_over(self._subscription.cursor.mark_delete, lambda error: on_done(error or outcome))
+            self._pass_over(self._cursor.mark_delete, lambda error: on_done(error or outcome))
 
     def _ended_by(self, refused: UnreadableEntryError) -> ServerError:
         logger.error("expiry stopped subscription=%s position=%s error=%s", self._name, refused.position, refused)
@@ -159,7 +160,7 @@ class Expiry:
             if not entries:
                 break
             for entry in entries:
-                if self._subscription.cursor.is_acked(entry.position):
+                if self._cursor.is_acked(entry.position):
                     continue
                 if entry.broker_timestamp >= self._before_ms:
                     return _Look(old_through, start)

@@ -274,10 +274,7 @@ class MutableBucket:
 
     def seen(self, ledger: int, first: int, end: int) -> None:
         """Entries ``first`` to before ``end`` were looked at."""
-        bitmap = self._seen.get(ledger)
-        if bitmap is None:
-            bitmap = self._seen[ledger] = BitMap()
-        bitmap.add_range(first, end)
+        self._seen.setdefault(ledger, BitMap()).add_range(first, end)
 
     def keys_between(self, after: int, through: int) -> list[int]:
         """The keys in (after, through], in no order."""

@@ -22,7 +22,7 @@ from broker_core.storage.catalogue.named_values import NamedObjects, Numbers
 from broker_core.storage.catalogue.schema import CONTRADICTIONS, TABLES
 from broker_core.storage.catalogue.subscriptions import Subscriptions
 from broker_core.storage.catalogue.topics import PartitionedTopics, Topics
-from broker_core.storage.disk import Disk, copy_aside, disk_failed
+from broker_core.storage.disk import Disk, copy_aside, fail_stop
 from broker_core.storage.report import Damage
 
 
@@ -50,10 +50,8 @@ class Catalogue(Database):
         super().__init__()
         self._disk = disk
         self._directory = directory
-        try:
+        with fail_stop():
             recorded = read_catalogue(disk, directory, create=create)
-        except OSError as e:
-            raise disk_failed(e) from e
         if recorded is None:
             self._memory.executescript(TABLES)
         else:
@@ -73,21 +71,18 @@ class Catalogue(Database):
         """Begin the files anew with what memory holds, at the start, before anything is built on it; files that were
         not as they should be are laid aside. DiskFailedError: the disk refused."""
         self.take()
-        try:
+        with fail_stop():
             for path in {damage.path for damage in self.findings}:
                 copy_aside(self._disk, path, layout.set_aside_path(path, self.file.number))
             self.file.begin(self.snapshot())
-        except OSError as e:
-            raise disk_failed(e) from e
 
     def close(self, *, write: bool = True) -> None:
         """Close; unless ``write`` is false, what was changed is made durable first. StorageError: that failed."""
         try:
             if write:
                 self.flush()
-                self.file.sync_copy()
-        except OSError as e:
-            raise disk_failed(e) from e
+                with fail_stop():
+                    self.file.sync_copy()
         finally:
             self.file.close()
             self._memory.close()
@@ -114,11 +109,9 @@ class Catalogue(Database):
     def flush(self) -> None:
         """Make all changes durable here and now: for start and end, while no commit is in flight. StorageError."""
         apply = self.take_changes()
-        try:
-            if apply is not None:
+        if apply is not None:
+            with fail_stop():
                 apply()
-        except OSError as e:
-            raise disk_failed(e) from e
 
     # -- changes of several tables
 
