@@ -16,7 +16,7 @@ import pytest
 import pulsarish_spark
 from broker_core.cli.main import cli as pulsarish
 from pulsarish_spark import progress
-from pulsarish_spark.commands import commands as tools
+from pulsarish_spark.__main__ import commands as tools
 from pulsarish_spark.options.table import OPTIONS
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]

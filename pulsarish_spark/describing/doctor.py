@@ -82,14 +82,12 @@ def _broker(address: Address, read: ReadOptions | None) -> Iterator[Check]:
 def _topic(client: Client, read: ReadOptions) -> Iterator[Check]:
     try:
         layout = discover(read.selection, client)
+        if not layout.names:
+            raise ConfigError(f"no topic matches {read.selection.pattern}", hint="check the pattern")
         ends = BrokerView(client).latest_of(layout.names.values())
         told = broker_found(client, [*ends.values()]).tells_indexes
     except PulsarishError as error:
         yield Check("topic", False, str(error))
-        yield Check("message indexes", None, _LEFT_OUT)
-        return
-    if not layout.names:
-        yield Check("topic", False, f"no topic matches {read.selection.pattern}; check the pattern")
         yield Check("message indexes", None, _LEFT_OUT)
         return
     topics = {key.topic for key in layout.names}

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final, Literal
 
 from broker_core.base.errors import ConfigError
-from broker_core.base.moments import Moment, parse_moment, time_text
+from broker_core.base.moments import parse_moment, time_text
 from broker_core.base.suggest import did_you_mean
 from pulsarish_spark.options.option import Option, Side, count, flag, one_of
 from pulsarish_spark.rows.kept_rows import EventWindow, KeptRows, SlotRange
@@ -155,7 +155,8 @@ FILTERING: Final = (
 
 def kept_rows_of(given: Mapping[str, Any], now_ms: int) -> KeptRows:
     """The filter of rows; ConfigError for options that contradict each other."""
-    start_ms, end_ms = (_ms(given.get(option), now_ms) for option in ("startingEventTime", "endingEventTime"))
+    moments = (given.get(option) for option in ("startingEventTime", "endingEventTime"))
+    start_ms, end_ms = (None if moment is None else moment.at(now_ms) for moment in moments)
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise ConfigError(
             f"startingEventTime, {time_text(start_ms)}, is after endingEventTime, {time_text(end_ms)}", hint="swap them"
@@ -170,7 +171,3 @@ def check_key_ranges(given: Mapping[str, Any]) -> None:
             f"keyRanges keeps the rows of a key in one task, and {cutting} cuts partitions otherwise",
             hint="give one of them",
         )
-
-
-def _ms(moment: Moment | None, now_ms: int) -> int | None:
-    return None if moment is None else moment.at(now_ms)

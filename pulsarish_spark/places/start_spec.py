@@ -160,7 +160,7 @@ def parse_offset_spec(text: str) -> OffsetSpec:
         if (everywhere := _anywhere(text)) is None:
             raise ValueError(f"it takes {_ANYWHERE}, or a JSON object of topics")
         return OffsetSpec(everywhere)
-    return _parse_map(text, _anywhere_value, _ANYWHERE, _point)
+    return _parse_map(text, _anywhere, _ANYWHERE, _point)
 
 
 def parse_time_spec(text: str) -> OffsetSpec:
@@ -190,11 +190,9 @@ def _parse_map(
     return OffsetSpec(None, topics, partitions)
 
 
-def _anywhere_value(value: Any) -> Anywhere | None:
-    return _anywhere(value) if isinstance(value, str) else None
-
-
-def _anywhere(text: str) -> Anywhere | None:
+def _anywhere(text: Any) -> Anywhere | None:
+    if not isinstance(text, str):
+        return None
     written = text.strip()
     word = written.lower()
     if word == "earliest":

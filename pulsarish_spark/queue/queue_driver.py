@@ -17,7 +17,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from broker_core.base.clock import BlockingClock, Clock, SystemClock
@@ -73,36 +73,32 @@ _LONGEST_MS: Final = 9_999_999_999_999
 """A publish time of thirteen digits, as there will be until the year 2286."""
 
 
+@dataclass(eq=False)
 class QueueDriver:
-    """The ``StreamDriver`` of a query that shares its subscription. ``holds`` None: acknowledge behind the batch."""
+    """The ``StreamDriver`` of a query that shares its subscription. ``_holds`` None: acknowledge behind the batch."""
 
-    def __init__(
-        self,
-        options: ReadOptions,
-        queue: QueueOptions,
-        intake: Consumers,
-        holds: HoldCursors | None,
-        clock: BlockingClock,
-    ) -> None:
-        self._options = options
-        self._policy = LossPolicy.of(options)
-        self._queue = queue
-        self._intake = intake
-        self._holds = holds
-        self._clock = clock
-        self._bounded = False
-        self._made: QueueOffset | None = None  # the last offset that was returned
-        self._choice: Choice | None = None  # what it was made of
-        self._acked = 0  # the last batch of which this process has acknowledged everything
-        self._told: QueueBacklog | None = None  # of what is left, last
-        self._told_of = 0  # the batch that it was told of
-        self._told_at = 0.0
-        self._settled = 0  # the last batch that is behind us, with all that follows from it
-        self._held_at = 0.0  # when what is held was moved last
-        self._acknowledged = Acknowledged(clock)
-        self._identity = LogIdentity(intake, self._policy, options.subscription, self._acknowledged.forget)
-        self._checked_until = 0.0  # until then the broker may give something again
-        self._unfinished: dict[Unfinished, float] = {}  # what waits for the rest of its message: since when
+    _options: ReadOptions
+    _queue: QueueOptions
+    _intake: Consumers
+    _holds: HoldCursors | None
+    _clock: BlockingClock
+    _bounded: bool = False
+    _made: QueueOffset | None = None  # the last offset that was returned
+    _choice: Choice | None = None  # what it was made of
+    _acked: int = 0  # the last batch of which this process has acknowledged everything
+    _told: QueueBacklog | None = None  # of what is left, last
+    _told_of: int = 0  # the batch that it was told of
+    _told_at: float = 0.0
+    _settled: int = 0  # the last batch that is behind us, with all that follows from it
+    _held_at: float = 0.0  # when what is held was moved last
+    _checked_until: float = 0.0  # until then the broker may give something again
+    _unfinished: dict[Unfinished, float] = field(default_factory=dict)  # waits for the rest of its message: since when
+
+    def __post_init__(self) -> None:
+        self._policy = LossPolicy.of(self._options)
+        self._acknowledged = Acknowledged(self._clock)
+        subscription = self._options.subscription
+        self._identity = LogIdentity(self._intake, self._policy, subscription, self._acknowledged.forget)
 
     # -- what Spark asks, in its order
 

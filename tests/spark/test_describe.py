@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import pulsarish_spark
 from broker_core.base.errors import ConfigError, TopicNotFoundError
 from broker_core.client import Client
-from pulsarish_spark.commands import commands
+from pulsarish_spark.__main__ import commands
 from pulsarish_spark.describing.description import Description
 from tests.apache_pulsar.secured import Secured, token
 from tests.spark.brokers import Broker, eventually, numbers

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from broker_core.base.errors import ConfigError, UsageError
 from pulsarish_spark import DataLossError, export_batch, read_arrow, replay
-from pulsarish_spark.commands import commands
+from pulsarish_spark.__main__ import commands
 from pulsarish_spark.replaying.export_file import write_export
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Start, failure

@@ -7,7 +7,7 @@ Memory is shared between numpy and Arrow by hand: ``pyarrow.array``, ``to_numpy`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +22,7 @@ from broker_core.wire.core.entries import copy_values, place_values
 _DTYPES: Final = {pa.from_numpy_dtype(name).id: np.dtype(name) for name in ("int32", "int64")}
 """Arrow's integer types to numpy's."""
 
-_NO_TEXT: Final = pa.nulls(0, pa.string())
+NO_TEXT: Final = pa.nulls(0, pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,6 @@ class ByteColumn:
         return cls(np.empty(0, np.uint8), np.zeros(rows + 1, np.int32), np.zeros(rows, np.uint8))
 
     @property
-    def bytes_count(self) -> int:
-        """Bytes between the first row and the last."""
-        return int(self.offsets[-1]) - int(self.offsets[0])
-
-    @property
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.uint8]]:
         """Data, offsets, presence: the order in which kernels take them."""
         return self.data, self.offsets, self.present
@@ -64,10 +59,6 @@ class ByteColumn:
     def get(self, row: int) -> bytes | None:
         """The value of one row; for the rare row that is not left to a kernel."""
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes() if self.present[row] else None
-
-    def replace(self, offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> ByteColumn:
-        """Other bytes for the same rows."""
-        return replace(self, data=data, offsets=offsets)
 
     def to_arrow(self, kind: pa.DataType) -> pa.Array:
         """The array again, of type ``kind`` (binary or string); ``offsets`` must start at the front of their memory."""
@@ -155,21 +146,12 @@ def properties(keys: pa.Array, values: pa.Array, offsets: NDArray[np.int32], *, 
     """
     if not repeated:
         try:
-            return _map(offsets, keys.cast(pa.string()), values.cast(pa.string()))
+            return pa.MapArray.from_arrays(numbers(offsets), keys.cast(pa.string()), values.cast(pa.string()))
         except pa.ArrowInvalid:  # not UTF-8: replacing bytes may make keys equal
             pass
     pairs = list(zip(text(keys).to_pylist(), text(values).to_pylist(), strict=True))
     rows = [dict(pairs[first:last]) for first, last in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
     return pa.array([list(row.items()) for row in rows], PROPERTIES_TYPE)
-
-
-def no_properties(offsets: NDArray[np.int32]) -> pa.Array:
-    """A map array whose rows, one fewer than ``offsets``, are all empty."""
-    return _map(offsets, _NO_TEXT, _NO_TEXT)
-
-
-def _map(offsets: NDArray[np.int32], keys: pa.Array, items: pa.Array) -> pa.Array:
-    return pa.MapArray.from_arrays(numbers(offsets), keys, items)
 
 
 # -- columns that a caller gives, of whatever Arrow type

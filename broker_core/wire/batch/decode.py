@@ -364,7 +364,7 @@ def _binary(packed: _Packed, rows: _Rows, spans: Int32s, flag: int) -> pa.Array:
 def _properties(packed: _Packed, rows: _Rows) -> pa.Array:
     offsets = rows.property_offsets
     if not rows.properties_count:
-        return cols.no_properties(offsets)
+        return cols.properties(cols.NO_TEXT, cols.NO_TEXT, offsets, repeated=False)
     repeated = walk.has_repeated_names(as_array(packed.data), rows.names, offsets, _COMPARED_PROPERTIES_MAX)
     return cols.properties(*_names_and_values(packed, rows), offsets, repeated=repeated)
 

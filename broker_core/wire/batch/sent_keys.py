@@ -12,6 +12,7 @@ Source: Pulsar docs, "Key_Shared - batching"; semantics 2.10.2.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -94,10 +95,10 @@ def hash_keys(keys: ByteColumn, scheme: HashingScheme) -> NDArray[np.int64]:
 def decode_base64(keys: pa.Array, marked: NDArray[np.bool_]) -> pa.Array | int:
     """``keys`` (binary) with the marked rows decoded, or the number of the first row that is not base64."""
     column = ByteColumn.of(keys)
-    out = np.empty(column.bytes_count, np.uint8)
+    out = np.empty(int(column.offsets[-1] - column.offsets[0]), np.uint8)
     offsets = np.empty(len(keys) + 1, np.int32)
     bad_row = decode_marked(column.data, column.offsets, marked.view(np.uint8), out, offsets)
-    return bad_row if bad_row >= 0 else column.replace(offsets, out).to_arrow(pa.binary())
+    return bad_row if bad_row >= 0 else replace(column, data=out, offsets=offsets).to_arrow(pa.binary())
 
 
 def encode_base64(keys: ByteColumn, marked: NDArray[np.uint8]) -> ByteColumn:
@@ -106,7 +107,7 @@ def encode_base64(keys: ByteColumn, marked: NDArray[np.uint8]) -> ByteColumn:
     out = np.empty(int(np.where(marked, (sizes + 2) // 3 * 4, sizes).sum()), np.uint8)
     offsets = np.empty(len(sizes) + 1, np.int32)
     encode_marked(keys.data, keys.offsets, marked, out, offsets)
-    return keys.replace(offsets, out)
+    return replace(keys, data=out, offsets=offsets)
 
 
 def is_text(keys: ByteColumn) -> NDArray[np.bool_]:
