@@ -95,16 +95,13 @@ class LongList:
         tag, after = read_varint(data, at)
         end = field_end(data, tag, after)
         if tag != self._id_tag:
-            self._keep(data[at:end])
+            self._rest += data[at:end]
+            if len(self._rest) > _REST_BYTES_MAX:
+                raise RemoteProtocolError(f"a command has more than {_REST_BYTES_MAX} bytes beside its message ids")
         else:
             self._parts.append((at, end) if end - at <= _ID_BYTES_MAX else (yield from self._shortened(at, end)))
             self.ids += 1
         return end
-
-    def _keep(self, field: bytes) -> None:
-        self._rest += field
-        if len(self._rest) > _REST_BYTES_MAX:
-            raise RemoteProtocolError(f"a command has more than {_REST_BYTES_MAX} bytes beside its message ids")
 
     def commands(self) -> Iterator[tuple[bytes, bool]]:
         """The short commands, serialised, and whether each is the last; all have whatever else the long one has."""

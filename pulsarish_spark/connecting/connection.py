@@ -117,7 +117,7 @@ def connected(address: Address) -> Iterator[Client]:
     """A client for ``address`` for the length of the block, during which an embedded broker is kept running."""
     client = _client_at(address.resolve(), address)
     directory = address.embedded_here
-    with contextlib.nullcontext() if directory is None else embedded.Guard(directory):
+    with contextlib.nullcontext() if directory is None else embedded.guarded(directory):
         yield client
 
 

@@ -30,7 +30,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from broker_core.base.clock import SystemClock
@@ -181,28 +181,24 @@ def notebook_broker() -> LocalBroker:
     return broker
 
 
-class Guard:
-    """Starts the embedded broker again whenever it is found dead, as long as this context is open.
+@contextlib.contextmanager
+def guarded(data_dir: Path) -> Iterator[None]:
+    """Start the embedded broker again whenever it is found dead, for the length of the block.
 
-    Those who use an embedded broker keep one open while they work, so a kill costs them a pause instead of a failure.
+    Those who use an embedded broker work in one, so a kill costs them a pause instead of a failure.
     """
+    over = threading.Event()
 
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="pulsarish-embedded-guard", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-
-    def _watch(self) -> None:
-        while not self._over.wait(_GUARD_INTERVAL_S):
+    def watch() -> None:
+        while not over.wait(_GUARD_INTERVAL_S):
             with contextlib.suppress(PulsarishError, OSError):  # the user's own call reports what is wrong
-                ensure(self._data_dir)
+                ensure(data_dir)
+
+    threading.Thread(target=watch, name="pulsarish-embedded-guard", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 # -- processes and files

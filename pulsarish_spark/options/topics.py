@@ -8,16 +8,9 @@ from typing import Any, Final
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
+from broker_core.base.topics_pattern import TopicsPattern
 from pulsarish_spark.options.option import Option, Side, milliseconds, mounted_path
-from pulsarish_spark.places.topics import (
-    Selection,
-    exact_topic,
-    parse_assign,
-    parse_json,
-    parse_pattern,
-    parse_topic,
-    parse_topics,
-)
+from pulsarish_spark.places.topics import Selection, exact_topic, is_number, once, parse_json, parse_topic
 
 REPLAY_FILE: Final = "replayFile"
 SELECTORS: Final = ("topic", "topics", "assign", "topicsPattern")
@@ -36,6 +29,37 @@ def _topic(text: str) -> str:
     return parse_topic(text)
 
 
+def _topics(text: str) -> Selection:
+    """A comma separated list of topics. White space around a name is layout."""
+    names = [parse_topic(part.strip()) for part in text.split(",") if part.strip()]
+    if not names:
+        raise ValueError("it names no topic")
+    return Selection.of_topics(sorted(set(names)))
+
+
+def _pattern(text: str) -> Selection:
+    """A regular expression over the topics of one namespace, or of several that it names."""
+    pattern = text.strip()
+    if pattern.startswith("non-persistent://"):
+        raise ValueError("such topics store nothing that Spark could read")
+    return Selection((), TopicsPattern.spanning(pattern))
+
+
+def _assign(text: str) -> Selection:
+    """Kafka's form, ``{"topic":[0,1]}``."""
+    found = parse_json(text)
+    if not isinstance(found, dict) or not found:
+        raise ValueError("it takes a JSON object of topics, each with a list of partitions")
+    topics = once([(exact_topic(name), _partitions(name, listed)) for name, listed in found.items()])
+    return Selection(tuple(sorted(topics.items())))
+
+
+def _partitions(topic: str, listed: object) -> tuple[int, ...]:
+    if not isinstance(listed, list) or not listed or not all(is_number(number) and number >= 0 for number in listed):
+        raise ValueError(f"topic {topic} takes a list of partition numbers")
+    return tuple(sorted(set(listed)))
+
+
 SELECTING: Final = (
     Option(
         "topic",
@@ -45,11 +69,11 @@ SELECTING: Final = (
         ("path",),
         sides=Side.ANY,
     ),
-    Option("topics", parse_topics, "flights,airlines", "Topics to read, comma separated.", ("subscribe",)),
-    Option("assign", parse_assign, '{"flights":[0,2]}', "Topics with the partitions to read."),
+    Option("topics", _topics, "flights,airlines", "Topics to read, comma separated.", ("subscribe",)),
+    Option("assign", _assign, '{"flights":[0,2]}', "Topics with the partitions to read."),
     Option(
         "topicsPattern",
-        parse_pattern,
+        _pattern,
         "persistent://public/(eu|us)/flights-.*",
         "All topics whose whole names match a regular expression, those that brokers keep for themselves left out. "
         "Tenant and namespace are public/default if not given; alternatives in them are spelled out, as the protocol "

@@ -97,31 +97,6 @@ def exact_topic(text: str) -> str:
     return str(TopicName.parse(text))
 
 
-def parse_topics(text: str) -> Selection:
-    """A comma separated list of topics. White space around a name is layout."""
-    names = [parse_topic(part.strip()) for part in text.split(",") if part.strip()]
-    if not names:
-        raise ValueError("it names no topic")
-    return Selection.of_topics(sorted(set(names)))
-
-
-def parse_pattern(text: str) -> Selection:
-    """A regular expression over the topics of one namespace, or of several that it names."""
-    pattern = text.strip()
-    if pattern.startswith("non-persistent://"):
-        raise ValueError("such topics store nothing that Spark could read")
-    return Selection((), TopicsPattern.spanning(pattern))
-
-
-def parse_assign(text: str) -> Selection:
-    """Kafka's form, ``{"topic":[0,1]}``."""
-    found = parse_json(text)
-    if not isinstance(found, dict) or not found:
-        raise ValueError("it takes a JSON object of topics, each with a list of partitions")
-    topics = once([(exact_topic(name), _partitions(name, listed)) for name, listed in found.items()])
-    return Selection(tuple(sorted(topics.items())))
-
-
 def parse_json(text: str) -> Any:
     """The value of a JSON text; ValueError if it is none, or says two things of one name."""
     try:
@@ -139,12 +114,6 @@ def once(pairs: list[tuple[K, Any]]) -> dict[K, Any]:
         names = [name for name, _ in pairs]
         raise ValueError(f'it says two things of "{next(name for name in names if names.count(name) > 1)}"')
     return found
-
-
-def _partitions(topic: str, listed: object) -> tuple[int, ...]:
-    if not isinstance(listed, list) or not listed or not all(is_number(number) and number >= 0 for number in listed):
-        raise ValueError(f"topic {topic} takes a list of partition numbers")
-    return tuple(sorted(set(listed)))
 
 
 def is_number(value: object) -> TypeGuard[int]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The chunk holds of a query, as its driver sees them: they follow the query's own acknowledgement from far behind.
 
-A hold is made by the first task that ends between two chunks of a message (``tasks.chunk_hold``), and has no other
+A hold is made by the first task that ends between two chunks of a message (``tasks.task``), and has no other
 sign. So the driver asks for it once in ``LOOK_S``, and only on partitions where something was acknowledged since.
 A hold moves to a place that the query had acknowledged a look ago, when the query has also read what was published
 ``SPAN_MS`` after that place: the rest of a message is not waited for any longer, as Pulsar's clients do not
@@ -27,8 +27,8 @@ from broker_core.client import Client, CursorHandle
 from broker_core.client.spark_marks import chunk_hold_name
 from broker_core.wire.entry import published_ms
 from pulsarish_spark.places.offsets import Offset
-from pulsarish_spark.tasks.chunk_hold import ChunkHold
 from pulsarish_spark.tasks.planning import EntryRange
+from pulsarish_spark.tasks.task import ChunkHold
 
 logger = logging.getLogger(__name__)
 

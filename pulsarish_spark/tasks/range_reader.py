@@ -26,9 +26,9 @@ from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.rows.columns import ColumnMaker
 from pulsarish_spark.rows.kept_rows import ALL_ROWS, KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
-from pulsarish_spark.tasks.chunk_hold import ChunkHold
 from pulsarish_spark.tasks.decoding import FETCH_BYTES_MAX, EntryDecoder, grouped, in_slices
 from pulsarish_spark.tasks.planning import EntryRange
+from pulsarish_spark.tasks.task import ChunkHold
 from pulsarish_spark.viewing.broker_view import BrokerView
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from broker_core.client.spark_marks import chunk_hold_name
 from broker_core.testing.virtual_timers import VirtualTimers
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.positions.chunk_holds import LOOK_S, SPAN_MS, ChunkHolds
-from pulsarish_spark.tasks.chunk_hold import ChunkHold
+from pulsarish_spark.tasks.task import ChunkHold
 from tests.client.raw_chunks import RawChunks
 from tests.spark.brokers import Broker
 

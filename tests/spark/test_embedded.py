@@ -117,7 +117,7 @@ def test_a_fork_of_a_starter_keeps_no_other_starter_waiting(data_dir: Path) -> N
 def test_a_guard_starts_a_dead_broker_again(data_dir: Path) -> None:
     """Whoever is at work does not have to notice."""
     first = embedded_broker(data_dir)
-    with embedded.Guard(data_dir):
+    with embedded.guarded(data_dir):
         os.kill(first.pid, signal.SIGKILL)
 
         def replaced() -> bool:
