@@ -245,7 +245,9 @@ class BlockFrameReader:
             self._start = self._end = self._viewed_end
         room = len(self._block) - self._end
         if room < min(_ROOM_BYTES_MIN, len(self._block) // 4):
-            self._begin_block(self._block_bytes())
+            # It doubles as bytes of a frame arrive, rather than trusting its size.
+            largest = max(BLOCK_BYTES, self._frame_bytes_max + SIZE_BYTES + _ROOM_BYTES_MIN)
+            self._begin_block(min(largest, max(BLOCK_BYTES, 2 * self.pending_bytes)))
         return self._block[self._end :]
 
     def buffer_updated(self, count: int) -> list[FrameInPlace]:
@@ -264,11 +266,6 @@ class BlockFrameReader:
         if is_full and len(self._block) < BLOCK_BYTES:
             self._begin_block(BLOCK_BYTES)
         return frames
-
-    def _block_bytes(self) -> int:
-        """How large the next block should be. It doubles as bytes of a frame arrive, rather than trusting its size."""
-        largest = max(BLOCK_BYTES, self._frame_bytes_max + SIZE_BYTES + _ROOM_BYTES_MIN)
-        return min(largest, max(BLOCK_BYTES, 2 * self.pending_bytes))
 
     def _begin_block(self, size: int) -> None:
         """Go on at the front of another block, or of this one if nobody sees it, with what is not complete yet."""

@@ -30,8 +30,7 @@ from pulsarish_spark.options import ReadOptions
 from pulsarish_spark.places.offsets import Offset, Offsets, Points, SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.bounds import FirstStart, StreamEnd
-from pulsarish_spark.positions.chunk_holds import ChunkHolds, chunk_holds
-from pulsarish_spark.positions.cursors import Cursors
+from pulsarish_spark.positions.cursors import ChunkHolds, Cursors, chunk_holds
 from pulsarish_spark.positions.end_watch import EndWatch
 from pulsarish_spark.positions.expiry_watch import ExpiryWatch
 from pulsarish_spark.positions.partition_changes import PartitionChanges

@@ -52,7 +52,7 @@ class ChunkHold:
 
     A query by positions acknowledges each batch, and the driver, which does that, sees no entries. So only a task knows
     that a batch ends between two chunks, and it makes the chunk hold before the batch is done, hence before the driver
-    acknowledges it. From then on the driver moves the hold (``positions.chunk_holds``); a hold that is there is never
+    acknowledges it. From then on the driver moves the hold (``positions.cursors``); a hold that is there is never
     moved here. A topic whose batches never end between two chunks has none.
 
     ``batch_start``: where the batch begins in the partition. Several tasks may share the batch, and the one that makes

@@ -12,7 +12,7 @@ from broker_core.client import Client
 from broker_core.client.spark_marks import chunk_hold_name
 from broker_core.testing.virtual_timers import VirtualTimers
 from pulsarish_spark.places.offsets import Offset
-from pulsarish_spark.positions.chunk_holds import LOOK_S, SPAN_MS, ChunkHolds
+from pulsarish_spark.positions.cursors import HOLD_LOOK_S, SPAN_MS, ChunkHolds
 from pulsarish_spark.tasks.task import ChunkHold
 from tests.client.raw_chunks import RawChunks
 from tests.spark.brokers import Broker
@@ -43,7 +43,7 @@ class Held:
         """What a task does."""
         ChunkHold(HOLD, batch_start or first).keep_from(self.client, self.name, first)
 
-    def look(self, behind: Position, *, is_idle: bool = False, after_s: float = LOOK_S) -> None:
+    def look(self, behind: Position, *, is_idle: bool = False, after_s: float = HOLD_LOOK_S) -> None:
         """What the driver does, ``after_s`` after the last time, when all up to ``behind`` is acknowledged."""
         self.clock.sleep(after_s)
         acked = Offset(Position(behind.ledger, behind.entry + 1))
@@ -90,7 +90,7 @@ def test_a_hold_follows_behind_what_was_read_a_minute_later(held: Held) -> None:
     held.keep_from(first)
     before = held.mark_delete
     held.look(first)
-    held.look(second, after_s=LOOK_S - 1)
+    held.look(second, after_s=HOLD_LOOK_S - 1)
     assert held.mark_delete == before
     held.look(third, after_s=1)
     assert held.mark_delete == first
