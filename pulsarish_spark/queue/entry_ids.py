@@ -46,7 +46,11 @@ def entries_to_text(entries: Entries) -> str:
     lengths[1::2] = firsts[1:] - lasts[:-1] - 1
     runs = _varints(lengths)
     bitmap_bytes = (int(lasts[-1] - firsts[0]) + 8) // 8
-    letter, packed = ("r", runs) if len(runs) < bitmap_bytes else ("b", _bitmap(entries, bitmap_bytes))
+    letter, packed = "r", runs
+    if len(runs) >= bitmap_bytes:
+        bits = np.zeros(8 * bitmap_bytes, np.uint8)
+        bits[entries - entries[0]] = 1
+        letter, packed = "b", np.packbits(bits, bitorder="little")
     return f"{firsts[0]}{letter}{base64.urlsafe_b64encode(packed.tobytes()).decode().rstrip('=')}"
 
 
@@ -79,12 +83,6 @@ def _varints(numbers: Entries) -> Bytes:
         more = (sizes[has] > place + 1).astype(np.uint8) << 7
         out[(ends - sizes)[has] + place] = ((numbers[has] >> (7 * place)) & 0x7F).astype(np.uint8) | more
     return out
-
-
-def _bitmap(entries: Entries, size: int) -> Bytes:
-    bits = np.zeros(8 * size, np.uint8)
-    bits[entries - entries[0]] = 1
-    return np.packbits(bits, bitorder="little")
 
 
 # -- reading

@@ -28,7 +28,6 @@ from pulsarish_spark.rows.kept_rows import ALL_ROWS, KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
 from pulsarish_spark.tasks.decoding import FETCH_BYTES_MAX, EntryDecoder, grouped, in_slices
 from pulsarish_spark.tasks.planning import EntryRange
-from pulsarish_spark.tasks.task import ChunkHold
 from pulsarish_spark.viewing.broker_view import BrokerView
 
 if TYPE_CHECKING:
@@ -41,10 +40,10 @@ def read_range(
     columns: TopicColumns,
     policy: LossPolicy,
     kept: KeptRows = ALL_ROWS,
-    chunk_hold: ChunkHold | None = None,
+    keep_from: Callable[[Position], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages of ``wanted`` in their order, as far as they are to be kept; DataLossError if some are gone and
-    ``policy`` fails on that. The chunks of a message that ends behind ``wanted`` are kept by ``chunk_hold``."""
+    ``policy`` fails on that. ``keep_from`` keeps the chunks of a message that ends behind ``wanted``."""
     if wanted.end is None:
         wanted = replace(wanted, end=_end_now(client, wanted))
     start, end = wanted.start, wanted.end
@@ -83,8 +82,8 @@ def read_range(
                     continue
                 yield from in_slices(maker.make(inside))
     continuity.finish()
-    if chunk_hold is not None and (unfinished_from := decoder.unfinished_from) is not None:
-        chunk_hold.keep_from(client, wanted.name, unfinished_from)
+    if keep_from is not None and (unfinished_from := decoder.unfinished_from) is not None:
+        keep_from(unfinished_from)
 
 
 def _end_now(client: Client, wanted: EntryRange) -> Offset:

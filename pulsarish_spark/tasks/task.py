@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from broker_core.base.clock import SystemClock
@@ -107,7 +108,9 @@ class RangeReading:
     def rows(self, client: Client, columns: TopicColumns, policy: LossPolicy) -> Iterator[pa.RecordBatch]:
         from pulsarish_spark.tasks.range_reader import read_range
 
-        return read_range(client, self.range, columns, policy, self.kept, self.chunk_hold)
+        hold = self.chunk_hold
+        keep_from = None if hold is None else partial(hold.keep_from, client, self.range.name)
+        return read_range(client, self.range, columns, policy, self.kept, keep_from)
 
 
 @dataclass(frozen=True, slots=True)
