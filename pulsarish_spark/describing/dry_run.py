@@ -73,8 +73,9 @@ def describe(topic: str | None = None, /, *, stream: bool = False, **options: ob
     checked = read_options(option_texts(topic, options), Side.STREAM_READ if stream else Side.BATCH_READ, os.environ)
     with connected(checked.address) as client:
         layout = discover(checked.selection, client, missing_ok=stream)
-        read = _look(client, checked, layout, stream=stream)
         view = BrokerView(client)
+        of_stream = _queue if checked.queue is not None else _stream
+        read = of_stream(client, checked, layout) if stream else _batch(view, checked, layout)
         # Not the ends that are read to: what a user names, and the end of an emptied partition, tells no index.
         broker = broker_found(client, [*view.latest_of(layout.names.values()).values()])
         partitions = _measured(view, read.found)
@@ -91,12 +92,6 @@ def broker_found(client: Client, ends: Sequence[Offset]) -> BrokerFound:
     told = [end.message_index >= 0 for end in ends if end.position.entry > 0]
     is_ours = product.startswith("Pulsarish")
     return BrokerFound(client.config.service_url, product, is_ours, all(told) if told else is_ours or None)
-
-
-def _look(client: Client, options: ReadOptions, layout: Layout, *, stream: bool) -> _Read:
-    if not stream:
-        return _batch(BrokerView(client), options, layout)
-    return _queue(client, options, layout) if options.queue is not None else _stream(client, options, layout)
 
 
 def _batch(view: BrokerView, options: ReadOptions, layout: Layout) -> _Read:

@@ -101,7 +101,7 @@ def _slots(text: str) -> tuple[SlotRange, ...]:
     found = sorted(_slot_range(part.strip()) for part in text.split(","))
     for before, after in pairwise(found):
         if after.first <= before.last:
-            raise ValueError(f"{_text(before)} and {_text(after)} overlap")
+            raise ValueError(f"{before} and {after} overlap")
     return tuple(found)
 
 
@@ -111,12 +111,8 @@ def _slot_range(text: str) -> SlotRange:
         raise ValueError("it takes ranges of slots, first-last, separated by commas")
     found = SlotRange(int(first), int(last if dash else first))
     if not found.first <= found.last <= _SLOT_MAX:
-        raise ValueError(f"{_text(found)} is no range of slots, which go from 0 to {_SLOT_MAX}")
+        raise ValueError(f"{found} is no range of slots, which go from 0 to {_SLOT_MAX}")
     return found
-
-
-def _text(slots: SlotRange) -> str:
-    return f"{slots.first}-{slots.last}"
 
 
 FILTERING: Final = (

@@ -59,7 +59,6 @@ class PositionDriver:
     def __init__(self, options: ReadOptions, client: Client, clock: BlockingClock | None = None) -> None:
         self.options = options
         self._client = client
-        self._task_options = task_options(options)
         self._clock = clock or SystemClock()
         self._view = BrokerView(client)
         policy = LossPolicy.of(options)
@@ -241,7 +240,7 @@ class PositionDriver:
         ranges = side_by_side(
             lambda key: self._range(key, begin.get(key), end.offsets[key], known.get(key)), [*end.offsets]
         )
-        return plan_tasks(self._view, [each for each in ranges if each is not None], self._task_options)
+        return plan_tasks(self._view, [each for each in ranges if each is not None], task_options(self.options))
 
     def commit(self, end: SourceOffset) -> None:
         """Spark will never ask for anything before ``end`` again."""

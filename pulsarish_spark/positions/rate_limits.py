@@ -213,18 +213,17 @@ def _fully_served(backlogs: Mapping[K, int], weighted: Mapping[K, int], left: in
 # -- minima
 
 
+@dataclass(slots=True, eq=False)
 class TriggerDelay:
     """Holds small batches back. Times are those of this process, so the first batch of each start runs at once.
 
     Used by one thread.
     """
 
-    def __init__(self, amounts: Amounts, clock: Clock) -> None:
-        self._messages_min = amounts.messages_min
-        self._delay_s_max = amounts.delay_s_max
-        self._clock = clock
-        self._ran_at: float | None = None
-        self._waits_until: float | None = None
+    _amounts: Amounts
+    _clock: Clock
+    _ran_at: float | None = None
+    _waits_until: float | None = None
 
     def began(self) -> None:
         """A batch runs."""
@@ -233,11 +232,12 @@ class TriggerDelay:
     def is_due(self, messages: Callable[[], int]) -> bool:
         """Whether a batch of so many messages runs now."""
         now = self._clock.monotonic()
-        if self._messages_min is None or self._ran_at is None or now - self._ran_at >= self._delay_s_max:
+        least, delay_s_max = self._amounts.messages_min, self._amounts.delay_s_max
+        if least is None or self._ran_at is None or now - self._ran_at >= delay_s_max:
             return True
-        if messages() >= self._messages_min:
+        if messages() >= least:
             return True
-        self._waits_until = min(now + HELD_BACK_LOOK_S, self._ran_at + self._delay_s_max)
+        self._waits_until = min(now + HELD_BACK_LOOK_S, self._ran_at + delay_s_max)
         return False
 
     @property

@@ -289,6 +289,7 @@ class QueueDriver:
         return made
 
 
+@dataclass(slots=True, eq=False)
 class HoldCursors:
     """Durable subscriptions that are never read: they keep entries that are acknowledged already for a replay.
 
@@ -296,17 +297,14 @@ class HoldCursors:
     the shared subscription: to where that is acknowledged without a gap when a batch is done, and not to the lowest
     entry of the batch, for delayed and redelivered entries lie further back, and a subscription does not go back.
 
-    ``mark_deletes``: how far the shared subscription is acknowledged without a gap.
+    ``_mark_deletes``: how far the shared subscription is acknowledged without a gap.
     """
 
-    def __init__(
-        self, client: Client, name: str, mark_deletes: Callable[[], Mapping[TopicPartition, Position]], clock: Clock
-    ) -> None:
-        self._client = client
-        self._name = name
-        self._mark_deletes = mark_deletes
-        self._mark = SparkMark.of_this_process("hold", clock.now_ms()).properties()
-        self._cursors: dict[TopicPartition, CursorHandle] = {}
+    _client: Client
+    _name: str
+    _mark_deletes: Callable[[], Mapping[TopicPartition, Position]]
+    _clock: Clock
+    _cursors: dict[TopicPartition, CursorHandle] = field(default_factory=dict)
 
     def open(self, names: Mapping[TopicPartition, str]) -> None:
         """Begin to keep the entries that are not acknowledged now, where nothing is kept yet."""
@@ -323,7 +321,8 @@ class HoldCursors:
         if mark_delete is not None and not self._client.has_subscription(name, self._name):
             start = Position(mark_delete.ledger, mark_delete.entry + 1)
         try:
-            return self._client.open_cursor(name, self._name, start, subscription_properties=self._mark)
+            mark = SparkMark.of_this_process("hold", self._clock.now_ms()).properties()
+            return self._client.open_cursor(name, self._name, start, subscription_properties=mark)
         except ConsumerBusyError as error:
             raise ConsumerBusyError(
                 f'another query holds {name} under the name "{self._name}"',

@@ -25,6 +25,9 @@ class SlotRange(NamedTuple):
     first: int
     last: int
 
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
 
 @dataclass(frozen=True, slots=True)
 class EventWindow:
