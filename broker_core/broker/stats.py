@@ -177,7 +177,7 @@ class TopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
     damages: list[str] = []  # [ours] what is damaged or lost of it, as far as known
     publishers: list[PublisherStats] = []
     subscriptions: dict[str, SubscriptionStats] = {}
-    deduplication_status: str
+    deduplication_status: str  # Pulsar's other states are passed within one call here, so they are never seen
     earliest_msg_publish_time_in_backlogs: int = 0
 
 
@@ -328,7 +328,7 @@ def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
         damages=topic.damages,
         publishers=publishers,
         subscriptions=subscriptions,
-        deduplication_status=topic.deduplication_status,
+        deduplication_status="Disabled" if topic.deduplication is None else "Enabled",
     )
 
 

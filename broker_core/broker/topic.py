@@ -82,7 +82,7 @@ def deduplicates(name: TopicName, settings: Settings) -> bool:
 class Topic:
     """A loaded topic. ``subscriptions`` are by name, durable and not.
 
-    A topic has 32 methods, as producers, subscriptions and policies meet here; each asks the part that knows the rule.
+    A topic has 31 methods, as producers, subscriptions and policies meet here; each asks the part that knows the rule.
     """
 
     def __init__(
@@ -190,11 +190,6 @@ class Topic:
             subscription.tell_end_of_topic()
 
     # -- deduplication
-
-    @property
-    def deduplication_status(self) -> str:
-        """As in Pulsar's statistics. Its other states are passed within one call here, so they are never seen."""
-        return "Disabled" if self.deduplication is None else "Enabled"
 
     def _switch_deduplication(self) -> None:
         """Turn deduplication on or off as the settings say. Messages sent before it is on are unknown to it."""

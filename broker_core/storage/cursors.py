@@ -38,6 +38,7 @@ from broker_core.storage.disk import copy_aside, disk_failed, fail_stop, no_file
 from broker_core.storage.mark_copies import cursor_log_key
 from broker_core.storage.records import FILE_HEADER_BYTES, HEAD_BYTES, KIND_CURSORS, TAG_MARK, FileHeader
 from broker_core.storage.recovery import DamagedRange
+from broker_core.storage.report import Damage
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +105,8 @@ class CursorStore:
             return
         self._use(self._checked(reading, reading.found))
         self.unread = None
-        self._context.quarantine.cursors_are_read(reading.path)
+        self._context.quarantine.report.forget(reading.path)
+        logger.info("cursor log was read at last path=%s", reading.path)
         if self._current is None:
             self._current = self._begin_log(replaces=self._number)
 
@@ -233,21 +235,21 @@ class CursorStore:
         """States of the current log; None if the disk refuses to read it."""
         reading = self._reading(number)
         if number < 0:
-            return nothing_replayed(self._context.catalogue.subscriptions.initial_positions())
+            return nothing_replayed(reading.initial)
         reading.run()
         if reading.found is not None:
             return self._checked(reading, reading.found)
         assert reading.error is not None
         if no_file(reading.error):
             self._context.quarantine.note_missing_cursors(reading.path)
-            lost = nothing_replayed(self._context.catalogue.subscriptions.initial_positions())
+            lost = nothing_replayed(reading.initial)
             lost.damages.append(DamagedRange(0, 0, 0, -1))
             return lost
         if not reading.opened and reading.error.errno != errno.EIO:
             raise disk_failed(reading.error) from reading.error
         self.unread = _unreadable(reading)
         self._read_s = self._context.clock.monotonic()
-        self._context.quarantine.note_unread_cursors(reading.path, str(self.unread))
+        self._context.quarantine.report.note(Damage(reading.path, 0, 0, str(self.unread)))
         return None
 
     def _checked(self, reading: Reading, result: Replay) -> Replay:

@@ -274,7 +274,9 @@ class Ledger:
         else:
             found = self._verified(entry, offsets[entry:stop], file.read(base, after - base))
         if not found:
-            self._note_damage(entry, base, after if stop == entry + 1 else offsets[entry + 1])
+            self._found_damaged.add(entry)
+            end = after if stop == entry + 1 else offsets[entry + 1] & ~DAMAGED
+            self._context.quarantine.note(self.path, self.row, DamagedRange(base, end, entry, entry), "record")
             raise self._unreadable(entry, "fails its checksum")
         return found
 
@@ -316,11 +318,6 @@ class Ledger:
                 break
             found.append(_entry_of_fields((position, body, messages, index, time_ms)))
         return found
-
-    def _note_damage(self, entry: int, start: int, end: int) -> None:
-        self._found_damaged.add(entry)
-        damage = DamagedRange(start, end & ~DAMAGED, entry, entry)
-        self._context.quarantine.note(self.path, self.row, damage, "record")
 
     def _not_given(self, entry: int, error: OSError) -> UnreadableEntryError:
         """Error for a read that the disk refused; a file that is not there is lost, others may be read another time."""

@@ -7,7 +7,6 @@ who investigate: if it cannot be written, the damage is still reported and count
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -19,8 +18,6 @@ from broker_core.storage.catalogue import LedgerRow
 from broker_core.storage.disk import Disk, copy_aside
 from broker_core.storage.recovery import DamagedRange
 from broker_core.storage.report import Damage, RecoveryReport
-
-logger = logging.getLogger(__name__)
 
 _COPIES_TRIED_MAX: Final = 1000
 """Copies that one start tries to make: each looks at what is there, while clients wait."""
@@ -55,15 +52,6 @@ class Quarantine:
         """Register damage to a cursor log."""
         what = "acknowledgements, which are given up: some messages come again to any subscription"
         self._note(path, damage, what, "")
-
-    def note_unread_cursors(self, path: str, why: str) -> None:
-        """Register that the disk does not give the current cursor log, which may be as it was written."""
-        self.report.note(Damage(path, 0, 0, why))
-
-    def cursors_are_read(self, path: str) -> None:
-        """The disk has given it after all."""
-        logger.info("cursor log was read at last path=%s", path)
-        self.report.forget(path)
 
     def note_missing_cursors(self, path: str) -> None:
         """Register that the current cursor log is not there."""

@@ -75,7 +75,8 @@ class Store:
         self.buckets: Final = BucketStore(context)
         known = [self.cursors.newest_ledger, self.buckets.newest_ledger]
         _stay_above(context, ledgers=known, cursors=[self.cursors.newest_cursor])
-        self._keep_copies()
+        open_ledgers = {row.id for row in self.catalogue.ledgers.all() if row.state == LEDGER_OPEN}
+        context.marks.keep_only(open_ledgers | {cursor_log_key(self.cursors.log_number)})
 
     @classmethod
     def open(cls, disk: Disk, directory: str, clock: Clock, settings: Settings) -> Store:
@@ -243,11 +244,6 @@ class Store:
         return [str(damage) for damage in self.recovery.all if damage.topic in (topic, "")]
 
     # -- opening and closing
-
-    def _keep_copies(self) -> None:
-        """Keep the copies of marks that are still needed: those of open ledgers, and of the current cursor log."""
-        open_ledgers = {row.id for row in self.catalogue.ledgers.all() if row.state == LEDGER_OPEN}
-        self._context.marks.keep_only(open_ledgers | {cursor_log_key(self.cursors.log_number)})
 
     def sync_due(self) -> None:
         """Call it once a second: what may wait so long for its sync is synced by the next job.

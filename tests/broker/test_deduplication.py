@@ -478,7 +478,7 @@ def test_it_is_not_on_in_name_only_while_the_disk_refuses_the_cursor_log() -> No
     world.clock.advance(20_000)
     assert world.topic("of others").subscriptions.keys() == {"s"}
     assert world.produce(name="p")[0].last_sequence_id == -1
-    assert world.topic().deduplication_status == "Enabled"
+    assert world.topic().deduplication is not None
 
 
 def refuse_cursor_logs(kind: str, path: str) -> None:
@@ -496,17 +496,17 @@ def test_it_can_be_turned_on_and_off() -> None:
     send(producer, 0)
     world.settle()
     topic.apply(on, topic.quotas)
-    assert (topic.deduplication_status, producer.last_sequence_id) == ("Enabled", -1)
+    assert (topic.deduplication is None, producer.last_sequence_id) == (False, -1)
     for sequence_id in (0, 0, 1):
         send(producer, sequence_id)
         world.settle()
     assert [outcome(answers), len(stored(world))] == ["stored", 3]
     topic.apply(SMALL, topic.quotas)
-    assert (topic.deduplication_status, producer.last_sequence_id) == ("Disabled", -1)
+    assert (topic.deduplication is None, producer.last_sequence_id) == (True, -1)
     topic.apply(on, topic.quotas)
     assert producer.last_sequence_id == -1
     world.crash()
-    assert world.topic().deduplication_status == "Disabled"
+    assert world.topic().deduplication is None
     assert world.store.catalogue.subscriptions.internal_cursor(world.topic().topic_id, "pulsar.dedup") is None
 
 
@@ -526,7 +526,7 @@ def test_system_topics_are_not_deduplicated() -> None:
     """1.8.1, 1.1.6: they are the broker's own."""
     world = World(DEDUPLICATED)
     name = "persistent://public/default/__change_events"
-    assert world.topic(name).deduplication_status == "Disabled"
+    assert world.topic(name).deduplication is None
 
 
 def test_the_cursor_is_not_a_subscription() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
@@ -49,35 +50,29 @@ class _Look(NamedTuple):
     refused: UnreadableEntryError | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Expiry:
-    """At most one run at a time over the backlog of one subscription.
+    """At most one run at a time over the backlog of one subscription, which is called ``name`` in the broker's log.
 
-    ``expired`` counts the entries that were passed over since the topic was loaded, the last of them at ``expired_ms``
-    (0: never).
+    ``pass_over`` as ``Subscription.pass_over``. ``expired`` counts the entries that were passed over since the topic
+    was loaded, the last of them at ``expired_ms`` (0: never).
     """
 
-    def __init__(
-        self,
-        cursor: Cursor,
-        pass_over: Callable[[Position, OnDone | None], None],
-        name: str,
-        log: TopicLog,
-        clock: Clock,
-        timers: Timers,
-    ) -> None:
-        """``pass_over`` as ``Subscription.pass_over``; ``name``: what it is called in the log of the broker."""
-        self._cursor = cursor
-        self._pass_over = pass_over
-        self._name = name
-        self._log = log
-        self._clock = clock
-        self._timers = timers
-        self._turn: TimerHandle | None = None
-        self._before_ms = 0
-        self._looked: tuple[Position, Position] | None = None
-        self._on_done: OnDone | None = None
-        self.expired = Traffic(clock)
-        self.expired_ms = 0
+    cursor: Cursor
+    pass_over: Callable[[Position, OnDone | None], None]
+    name: str
+    log: TopicLog
+    clock: Clock
+    timers: Timers
+    expired: Traffic = field(init=False)
+    expired_ms: int = field(default=0, init=False)
+    _turn: TimerHandle | None = field(default=None, init=False)
+    _before_ms: int = field(default=0, init=False)
+    _looked: tuple[Position, Position] | None = field(default=None, init=False)
+    _on_done: OnDone | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.expired = Traffic(self.clock)
 
     @property
     def running(self) -> bool:
@@ -97,7 +92,7 @@ class Expiry:
         if at_once:
             self._step()
         else:
-            self._turn = self._timers.call_later(0, self._step)
+            self._turn = self.timers.call_later(0, self._step)
         return True
 
     def stop(self) -> None:
@@ -113,7 +108,7 @@ class Expiry:
 
     def _step(self) -> None:
         self._turn = None
-        cursor = self._cursor
+        cursor = self.cursor
         head = cursor.skip_acked(cursor.first_unacked())
         # What was looked at and cannot be read counts for nothing by itself; but only in front of the same head.
         start = self._looked[1] if self._looked is not None and self._looked[0] == head else head
@@ -121,11 +116,11 @@ class Expiry:
         self._looked = (head, look.end) if look.more and look.old_through is None else None
         if look.old_through is not None:
             before = cursor.backlog_entries()
-            self._pass_over(look.old_through, None)
+            self.pass_over(look.old_through, None)
             self.expired.messages += before - cursor.backlog_entries()
-            self.expired_ms = self._clock.now_ms()
+            self.expired_ms = self.clock.now_ms()
         if look.more:
-            self._turn = self._timers.call_later(0, self._step)
+            self._turn = self.timers.call_later(0, self._step)
         else:
             self._end(look.refused)
 
@@ -134,38 +129,38 @@ class Expiry:
         on_done, self._on_done = self._on_done, None
         outcome = None if refused is None else self._ended_by(refused)
         if on_done is not None:
-            self._pass_over(self._cursor.mark_delete, lambda error: on_done(error or outcome))
+            self.pass_over(self.cursor.mark_delete, lambda error: on_done(error or outcome))
 
     def _ended_by(self, refused: UnreadableEntryError) -> ServerError:
-        logger.error("expiry stopped subscription=%s position=%s error=%s", self._name, refused.position, refused)
+        logger.error("expiry stopped subscription=%s position=%s error=%s", self.name, refused.position, refused)
         return PersistenceServerError(
-            f"messages of {self._name} were expired before {refused.position} only: {refused.message}",
+            f"messages of {self.name} were expired before {refused.position} only: {refused.message}",
             hint="check the disk and try again; what lies behind it may be too old as well",
         )
 
     def _look(self, start: Position) -> _Look:
         """At the old entries from ``start`` on, within one slice."""
-        last = self._log.readable_end
+        last = self.log.readable_end
         old_through: Position | None = None
         looked, left_bytes = 0, _SLICE_BYTES
         while looked < _SLICE_ENTRIES and left_bytes > 0 and start <= last:
             try:
-                entries = self._log.read(start, _SLICE_ENTRIES - looked, left_bytes)
+                entries = self.log.read(start, _SLICE_ENTRIES - looked, left_bytes)
             except UnreadableEntryError as error:
                 if error.refused:
                     return _Look(old_through, start, refused=error)
-                start = self._log.next_valid(error.through)
+                start = self.log.next_valid(error.through)
                 looked += 1
                 continue
             if not entries:
                 break
             for entry in entries:
-                if self._cursor.is_acked(entry.position):
+                if self.cursor.is_acked(entry.position):
                     continue
                 if entry.broker_timestamp >= self._before_ms:
                     return _Look(old_through, start)
                 old_through = entry.position
             looked += len(entries)
             left_bytes -= sum([len(entry.body) for entry in entries])
-            start = self._log.next_valid(entries[-1].position)
+            start = self.log.next_valid(entries[-1].position)
         return _Look(old_through, start, (looked >= _SLICE_ENTRIES or left_bytes <= 0) and start <= last)

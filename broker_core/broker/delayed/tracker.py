@@ -151,9 +151,9 @@ class DelayedTracker(ABC):
     def add(self, position: Position, deliver_at: int) -> bool:
         """Hold back an entry that was read from the log; false: it is due, send it now. Idempotent."""
 
-    @abstractmethod
     def add_again(self, position: Position, deliver_at: int) -> bool:
         """Hold back an entry that ``take_due`` gave; false, as always unless the clock was set back: send it."""
+        return self.add(position, deliver_at)
 
     @abstractmethod
     def next_ms(self) -> int | None:
@@ -252,9 +252,6 @@ class InMemoryTracker(DelayedTracker):
         self._highest = max(self._highest, position)
         self.delayed_entries += 1
         return True
-
-    def add_again(self, position: Position, deliver_at: int) -> bool:
-        return self.add(position, deliver_at)
 
     def take_due(self, entries_max: int, read_position: Position) -> list[Position]:
         cutoff_ms = self._due.cutoff_ms()

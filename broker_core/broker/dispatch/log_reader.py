@@ -39,7 +39,8 @@ _SPAN_ENTRIES = 4
 @dataclass(slots=True, eq=False, repr=False)
 class LogReader:
     """Reads for one subscription, which is called ``name`` in the broker's log. ``stopped_at``: the entry in front of
-    which it waits, if any.
+    which it waits, if any. ``refused``: entries in front of which ``read_set`` stops where order is kept, as the disk
+    is not asked for them again yet.
 
     ``skip`` acknowledges entries of one ledger; None: stop in front of damage. ``again`` is called when reading is
     worth another try, with the entries that ``read_set`` has called missing; ``stopped`` in the turn after it has
@@ -54,7 +55,7 @@ class LogReader:
     stopped: Callable[[], None]
     _timer: TimerHandle | None = field(default=None, init=False)
     _withheld: list[Position] = field(default_factory=list, init=False)
-    _refused: set[Position] = field(default_factory=set, init=False)
+    refused: set[Position] = field(default_factory=set, init=False)
     damaged_entries: int = field(default=0, init=False)
     stopped_at: Position | None = field(default=None, init=False)
 
@@ -77,10 +78,6 @@ class LogReader:
         """Whether there may be an entry at or after ``position``; saves a read that finds nothing."""
         return position <= self.log.readable_end
 
-    def refuses(self, position: Position) -> bool:
-        """Whether ``read_set`` stops in front of it: the disk has refused it, and is not asked again yet."""
-        return position in self._refused
-
     def read_set(
         self, wanted: PositionSet, entries_max: int, bytes_max: int, *, in_order: bool = False
     ) -> tuple[list[StoredEntry], list[Position]]:
@@ -101,13 +98,13 @@ class LogReader:
                 if start not in wanted:
                     entry += 1  # behind something unreadable; what is not wanted is not looked at
                     continue
-                if in_order and start in self._refused:
+                if in_order and start in self.refused:
                     return found[:entries_max], missing
                 run_end = wanted.run_end(start)
                 if run_end is None or run_end.entry - entry + 1 < room:
                     room *= _SPAN_ENTRIES
                 got = self._read_run(start, min(span.last - entry + 1, room), bytes_max, in_order=in_order)
-                if not got and in_order and start in self._refused:
+                if not got and in_order and start in self.refused:
                     return found[:entries_max], missing
                 if not got:
                     missing.append(start)
@@ -122,7 +119,7 @@ class LogReader:
     def begin_anew(self) -> None:
         """Entries that are not acknowledged are read again, by another dispatcher."""
         self._withheld.clear()
-        self._refused.clear()
+        self.refused.clear()
         self.retry_damaged()
 
     def retry_damaged(self) -> None:
@@ -135,7 +132,7 @@ class LogReader:
             got = self.log.read(start, entries_max, bytes_max)
         except UnreadableEntryError as error:
             if error.refused and in_order and error.position == start:
-                self._refused.add(start)
+                self.refused.add(start)
                 self._refuse(error)
             else:
                 self._damaged(error, stop=False)
@@ -189,7 +186,7 @@ class LogReader:
     def _try_again(self) -> None:
         self._timer = None
         withheld, self._withheld = self._withheld, []
-        self._refused.clear()
+        self.refused.clear()
         self.retry_damaged()
         self.again(withheld)
 

@@ -208,7 +208,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
             room = min(book.room_at(consumer), book.unacked.budget())
             limit = self.recorded.limit(consumer) if self.recorded else None
             first = queue.first()
-            if room <= 0 or first is None or self._context.reader.refuses(first):
+            if room <= 0 or first is None or first in self._context.reader.refused:
                 continue
             if limit is not None and first >= limit:
                 continue
