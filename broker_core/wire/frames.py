@@ -43,7 +43,6 @@ _sizes_from = struct.Struct(">II").unpack_from
 """The two size fields of the frame that begins at an offset of a buffer."""
 _pack_sizes = struct.Struct(">II").pack
 
-
 Frame: TypeAlias = tuple[bytes, bytes]
 """One frame, copied out of the buffer: the serialised command, and the body (b"" if there is none). A plain tuple: to
 make one with names takes a third of what cutting it out takes."""

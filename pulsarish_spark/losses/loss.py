@@ -45,7 +45,6 @@ _UNDECODABLE_HINT: Final = (
     '.option("failOnDataLoss", "false"), or "quarantine" to keep its bytes in a file'
 )
 
-
 FORM: Final = 1
 
 _TOLD_AT: Final = "toldAt"

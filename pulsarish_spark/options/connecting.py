@@ -100,7 +100,6 @@ CONNECTING: Final = (
     ),
 )
 
-
 ALIAS_BEGINNINGS: Final = ("pulsar.client.", "pulsar.admin.")
 """pulsar-spark takes each setting twice, as its admin client needs the same; this source has one client."""
 

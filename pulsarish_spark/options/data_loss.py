@@ -15,7 +15,6 @@ _WORDS: Final = {"true": "fail", "false": "warn", "fail": "fail", "warn": "warn"
 
 _QUARANTINE: Final = "quarantineDirectory"
 
-
 LOSING: Final = (
     Option(
         "failOnDataLoss",

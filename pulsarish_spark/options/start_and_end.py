@@ -19,7 +19,6 @@ STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOff
 _ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 """Options in order of precedence: each wins over those behind it."""
 
-
 BOUNDS: Final = (
     Option(
         "startingOffsets",

@@ -41,7 +41,6 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *SENDING,
 )
 
-
 _NOT_NEEDED: Final = "is not needed here; remove it"
 _NO_ENCRYPTION: Final = "is not supported: messages are not encrypted here; encrypt the value, or remove it"
 _SIDE_BY_SIDE: Final = "is not possible: tasks write side by side, each as a producer of its own; remove it"
@@ -100,7 +99,6 @@ REFUSED: Final = {
 }
 """Options of Spark's Kafka source and of pulsar-spark that mean nothing here, or something that cannot be had."""
 
-
 OF_A_QUERY: Final = frozenset({"checkpointlocation", "queryname"})
 """The refused names, in lower case, that Spark passes to a streaming sink, where they are right."""
 
@@ -115,14 +113,12 @@ _SAID_INSTEAD: Final = (
 _FOREIGN: Final = {"kafka.": "the Kafka client", "pulsar.": "the Java client of Pulsar"}
 """Beginnings of the names of settings of other clients, and whose they are."""
 
-
 _SIDE_NAMES: Final = {
     Side.READ: "the source",
     Side.WRITE: "the sink",
     Side.BATCH_READ: "spark.read",
     Side.STREAM_READ: "spark.readStream",
 }
-
 
 _SHOWN_MAX: Final = 200
 """Characters of a wrong value that an error repeats."""

@@ -46,7 +46,6 @@ ARRIVAL_WAIT_S: Final = 0.1
 """Seconds that ``latest`` waits for a first new message: Spark would ask again at once. No longer, for other sources of
 the same query wait meanwhile."""
 
-
 DELETION_S: Final = 10.0
 """Seconds in which a topic may be neither there nor gone: Apache Pulsar deletes it step by step."""
 

@@ -56,12 +56,10 @@ OnMissing: TypeAlias = Callable[[Mapping[int, str]], None]
 LOOKS: Final = 2
 """Attempts to read an entry before it is lost."""
 
-
 SPARE: Final = 1.25
 MESSAGES_SPARE: Final = 1000
 """A reader that was told too small a number of messages stops for a quarter of a second, one that was told too large a
 one gets some that it does not want. None are spared where the batch has as many messages as entries: each has one."""
-
 
 _REFUSALS = (NotAllowedError, RemoteProtocolError)
 """Why a copy of an entry as it is cannot be stored."""

@@ -37,7 +37,6 @@ COPIED_BYTES: Final = 512 * 1024
 BATCH_ROWS_MAX: Final = 16_384
 """Rows of one Arrow batch at most; with more, Spark's side gets slower."""
 
-
 OnUndecodable: TypeAlias = Callable[[EntryRef, PulsarishError], None]
 """Hears of an entry that cannot be decoded, and why, in the place of its rows; it may raise."""
 

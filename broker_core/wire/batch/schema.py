@@ -33,7 +33,6 @@ DECODED_SCHEMA: Final = pa.schema(
     ]
 )
 
-
 PROPERTY_PAIRS: Final = pa.field(
     "property_pairs", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])), nullable=False
 )
