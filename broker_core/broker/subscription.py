@@ -13,15 +13,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from broker_core.base.clock import Clock, TimerHandle, Timers
+from broker_core.base.clock import TimerHandle
 from broker_core.base.errors import (
     PersistenceServerError,
     ServerError,
 )
-from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
-from broker_core.base.turns import Turns
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
 from broker_core.broker.cursors.acknowledgement import Acknowledgement, size_unknown
 from broker_core.broker.cursors.cursor import Cursor
@@ -29,12 +27,11 @@ from broker_core.broker.cursors.cursor_journal import CursorJournal
 from broker_core.broker.cursors.expiry import Expiry
 from broker_core.broker.cursors.seeking import Backlog, StoredMessages, before_position, before_time
 from broker_core.broker.delayed.bucket_tracker import TopicDelays
-from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher
+from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher, DispatchHost
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
 from broker_core.broker.dispatch.log_reader import LogReader
 from broker_core.broker.dispatch.shared import SharedDispatcher
 from broker_core.broker.dispatch.single_active import SingleActiveDispatcher
-from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.membership import check_joinable, deletion_problem
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import SubscribeRequest
@@ -46,23 +43,16 @@ RESUBSCRIBE_S = 60.0
 """How long a non-durable subscription waits for its client to come back after a seek; clients need about 0.1 s."""
 
 
-class SubscriptionHost(Protocol):
+class SubscriptionHost(DispatchHost, Protocol):
     """The topic, as a subscription sees it."""
-
-    name: TopicName
-
-    @property
-    def terminated(self) -> Position | None: ...
 
     log: TopicLog
     messages: StoredMessages
-    clock: Clock
-    timers: Timers
     settings: Settings
-    traffic_out: Traffic
-    turns: Turns
-    unacked: BrokerUnacked
     delays: TopicDelays
+
+    @property
+    def terminated(self) -> Position | None: ...
 
     def subscription_unused(self, subscription: Subscription) -> None:
         """A subscription lost its last consumer."""
@@ -305,26 +295,12 @@ class Subscription:
 
     def _new_dispatcher(self, request: SubscribeRequest) -> Dispatcher:
         self.reader.begin_anew()
-        host = self._host
+        host, delays = self._host, partial(self._host.delays.tracker, self.cursor)
         context = DispatchContext(
-            host.name,
-            self.name,
-            self.cursor,
-            self.reader,
-            host.clock,
-            host.timers,
-            host.turns,
-            host.settings,
-            self.traffic,
-            host.traffic_out,
-            host.unacked,
-            self.acks,
-            partial(host.delays.tracker, self.cursor),
+            host, self.name, self.cursor, self.reader, host.settings, self.traffic, self.acks, delays
         )
         if request.kind.has_active_consumer:
             return SingleActiveDispatcher(request.kind, context)
-        return (
-            KeySharedDispatcher(request.key_shared, context)
-            if request.kind.routes_by_key
-            else SharedDispatcher(context)
-        )
+        if request.kind.routes_by_key:
+            return KeySharedDispatcher(request.key_shared, context)
+        return SharedDispatcher(context)

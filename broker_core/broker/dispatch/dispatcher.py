@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from broker_core.base.clock import Clock, Timers
 from broker_core.base.invariants import invariant
@@ -32,25 +32,31 @@ NO_TYPE: Final = "None"
 """The type of a subscription without consumers (semantics 2.1.1)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchContext:
-    """The surroundings of a dispatcher. ``traffic`` and ``topic_traffic`` count what goes out.
+class DispatchHost(Protocol):
+    """The topic, as a dispatcher sees it. ``turns`` and ``unacked`` are the whole broker's."""
 
-    ``turn`` and ``unacked`` are the whole broker's. ``track_delays`` makes what holds entries back that are not due;
-    None: delayed delivery is switched off.
-    """
-
-    topic: TopicName
-    subscription: str
-    cursor: Cursor
-    reader: LogReader
+    name: TopicName
     clock: Clock
     timers: Timers
     turns: Turns
+    unacked: BrokerUnacked
+    traffic_out: Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchContext:
+    """The surroundings of a dispatcher. ``traffic`` counts what goes out, as the host's ``traffic_out`` does.
+
+    ``settings`` are those with which the dispatcher begins. ``track_delays`` makes what holds entries back that are not
+    due; None: delayed delivery is switched off.
+    """
+
+    host: DispatchHost
+    subscription: str
+    cursor: Cursor
+    reader: LogReader
     settings: Settings
     traffic: Traffic
-    topic_traffic: Traffic
-    unacked: BrokerUnacked
     acks: Acknowledgement
     track_delays: Callable[[], DelayedTracker | None]
 

@@ -79,7 +79,7 @@ class GivenOut:
     ) -> None:
         settings = context.settings
         self._cursor = context.cursor
-        self._traffic = (context.traffic, context.topic_traffic)
+        self._traffic = (context.traffic, context.host.traffic_out)
         self._members = members
         self._room = room
         self._passes = passes
@@ -88,7 +88,7 @@ class GivenOut:
         self.redeliveries: PositionMap[int] = PositionMap()
         self._counts_redeliveries = settings.subscription_redelivery_tracker_enabled
         self.unacked = SubscriptionUnacked(
-            context.unacked, settings.max_unacked_messages_per_subscription, passes.kick_later
+            context.host.unacked, settings.max_unacked_messages_per_subscription, passes.kick_later
         )
         self._watcher: PendingWatcher | None = None
         self.average_messages = 1.0

@@ -65,7 +65,7 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
         self.room = room
         self._context = context
         self._members: RoundRobin[Consumer] = RoundRobin()
-        self._passes = Passes(context.turns, self._pass)
+        self._passes = Passes(context.host.turns, self._pass)
         self.book = GivenOut(context, self._members, room, self._passes)
         self.source = EntrySource(context, self.book, room, self._passes.kick)
         self.acked = self.book.acked
@@ -188,7 +188,7 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
         if self._returning or self._passed_over is not None:
             self._tidy_up()
             return True
-        self.book.now_ms = self._context.clock.now_ms()
+        self.book.now_ms = self._context.host.clock.now_ms()
         if self.book.unacked.stopped:
             return False
         wanted = self._wanted_entries()

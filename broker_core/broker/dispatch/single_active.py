@@ -38,12 +38,12 @@ class SingleActiveDispatcher(Dispatcher):
         self.read_position = context.cursor.first_unacked()
         self._context = context
         self._reader = context.reader
-        self._active = ActiveConsumer(kind, context.topic, settings)
+        self._active = ActiveConsumer(kind, context.host.name, settings)
         self._filter: StickyRanges[Consumer] | None = None
         self._takeover_delay_s = settings.active_consumer_failover_delay_time_millis / 1000
         self._takeover: TimerHandle | None = None
         self._average_messages = 1.0
-        self._passes = Passes(context.turns, self._pass)
+        self._passes = Passes(context.host.turns, self._pass)
 
     @property
     def active(self) -> Consumer | None:
@@ -94,7 +94,7 @@ class SingleActiveDispatcher(Dispatcher):
         if pause_s <= 0:
             self._take_over()
         elif self._takeover is None:
-            self._takeover = self._context.timers.call_later(pause_s, self._take_over)
+            self._takeover = self._context.host.timers.call_later(pause_s, self._take_over)
 
     def _take_over(self) -> None:
         self._cancel_takeover()
@@ -197,10 +197,10 @@ class SingleActiveDispatcher(Dispatcher):
         self._pass_by(deliveries[-1].entry)
         self._average_messages = max(1.0, messages / len(deliveries))
         size = sum([len(delivery.entry.body) for delivery in deliveries])
-        for traffic in (self._context.traffic, self._context.topic_traffic):
+        for traffic in (self._context.traffic, self._context.host.traffic_out):
             traffic.messages += messages
             traffic.bytes += size
-        consumer.send(deliveries, messages, size, self._context.clock.now_ms())
+        consumer.send(deliveries, messages, size, self._context.host.clock.now_ms())
 
     def _pass_by(self, entry: StoredEntry) -> None:
         ledger, number = entry.position

@@ -78,8 +78,8 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
         wanted = consumer.request.key_shared
         if wanted.mode is not self.policy.mode or wanted.allow_out_of_order is not self.policy.allow_out_of_order:
             raise ConsumerBusyError(
-                f"subscription {self._context.subscription!r} of {self._context.topic} is of different type: its keys "
-                f"are shared out as {_describe(self.policy)}, asked for was {_describe(wanted)}",
+                f"subscription {self._context.subscription!r} of {self._context.host.name} is of different type: its "
+                f"keys are shared out as {_describe(self.policy)}, asked for was {_describe(wanted)}",
                 hint="use the same Key_Shared policy, or wait until all its consumers have left",
             )
 
