@@ -20,14 +20,13 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.printable import printable
 from broker_core.cli.config import config
 from broker_core.cli.consume import consume
-from broker_core.cli.doctor import doctor
 from broker_core.cli.exits import SIGNALLED, Exit, exit_code
 from broker_core.cli.interrupts import SignalledError
 from broker_core.cli.namespace import namespace
 from broker_core.cli.output import report_error, tell
 from broker_core.cli.policies import namespace_policies, topic_policies
 from broker_core.cli.produce import produce
-from broker_core.cli.running import logs, status, stop
+from broker_core.cli.running import doctor, logs, status, stop
 from broker_core.cli.serve import serve
 from broker_core.cli.spark_subs import clean
 from broker_core.cli.stored_messages import examine, peek

@@ -18,7 +18,7 @@ from broker_core.base.suggest import did_you_mean
 from broker_core.cli.namespace import check_namespace
 from broker_core.cli.output import Format, Row, format_option, print_rows
 from broker_core.cli.target import Target, target_options
-from broker_core.cli.topic import find_stats
+from broker_core.cli.topic import existing_topic
 
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
@@ -69,10 +69,8 @@ def topic_policies(
     pulsarish topic policies orders --set 'backlogQuota={"destination_storage":
         {"limitSize": 1000000, "policy": "producer_request_hold"}}'
     """
-    topic = TopicName.parse(name)
     changes = _Changes(policy_names("topic"), assignments, removals)
-    with target.admin(topic.namespace_name) as admin:
-        find_stats(admin, topic)
+    with existing_topic(target, name) as (admin, topic):
         rows = changes.made(admin, topic, applied=applied)
     print_rows(rows, output, empty=f"nothing is set for {topic}; --applied shows what is in force")
 

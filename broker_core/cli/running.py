@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``pulsarish status``, ``stop`` and ``logs``: the broker of a data directory, whoever started it.
+"""``pulsarish status``, ``stop``, ``logs`` and ``doctor``: a data directory and its broker, whoever started that.
 
 A Spark job starts the broker of its directory, which outlives it. The process is known by the lock of the directory,
-so that no signal reaches another process that has its number by now.
+so that no signal reaches another process that has its number by now. The doctor reads every checksum offline, and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConnectionLostError, NotAllowedError, OperationTimeoutError, PulsarishError
 from broker_core.base.printable import printable
 from broker_core.base.private_files import private_opener
-from broker_core.cli.exits import Exit
-from broker_core.cli.output import Format, format_option, print_rows, say
-from broker_core.cli.parameter_types import SPAN_MIN_S, Seconds, WholeNumber
-from broker_core.cli.target import data_dir_option, directory_or_default, running_broker
+from broker_core.cli.exits import MEANINGS, Exit
+from broker_core.cli.output import Format, counted, format_option, human_bytes, print_rows, say
+from broker_core.cli.parameter_types import WholeNumber
+from broker_core.cli.target import data_dir_option, directory_or_default, running_broker, timeout_option
 
 if TYPE_CHECKING:
     from broker_core.base.runtime import RuntimeInfo
@@ -51,15 +52,7 @@ def status(context: click.Context, data_dir: Path | None, output: Format | None)
 
 @click.command()
 @data_dir_option("Whose broker.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=Seconds(SPAN_MIN_S),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait until it has stopped.",
-)
+@timeout_option("How long to wait until it has stopped.")
 def stop(data_dir: Path | None, timeout_s: float) -> None:
     """Stop the broker of a data directory in order, and wait until it has. A Spark query that uses it starts it again.
 
@@ -110,6 +103,45 @@ def logs(data_dir: Path | None, lines: int, follow: bool) -> None:
         ) from error
     except KeyboardInterrupt:
         say("")
+
+
+@click.command()
+@data_dir_option("The directory to examine; no broker may be running on it.")
+@format_option
+@click.pass_context
+def doctor(context: click.Context, data_dir: Path | None, output: Format | None) -> None:
+    """Check every checksum of a data directory, without a broker and without changing anything."""
+    from broker_core.storage.check import verify_directory
+    from broker_core.storage.disk import RealDisk
+    from broker_core.wire import core
+
+    if not core.COMPILED:
+        say(f"the core is not compiled here, so that broker and clients are several times slower; {core.HINT}")
+    report = verify_directory(RealDisk(), str(directory_or_default(data_dir, os.environ)))
+    rows = [
+        {
+            "file": file.path,
+            "kind": file.kind,
+            "records": file.records,
+            "size": file.size_bytes,
+            "problems": file.problems,
+            "notes": file.notes,
+        }
+        for file in report.files
+    ]
+    print_rows(rows, output)
+    records = counted(report.records, "record", "records")
+    say(f"examined {len(rows)} files, {records}, {human_bytes(report.size_bytes)}")
+    if report.ok:
+        say("no damage found")
+        return
+    problems = "1 problem" if len(report.problems) == 1 else f"{len(report.problems)} problems"
+    say(f"{MEANINGS[Exit.DAMAGE]}: {problems}; nothing was changed")
+    if report.can_start:
+        say("keep a copy of the directory; the broker can start on it and serves what is sound")
+    else:
+        say("keep a copy of the directory; the broker does not start on it as it is")
+    context.exit(Exit.DAMAGE)
 
 
 def _row(directory: Path, info: RuntimeInfo | None, health: str) -> dict[str, object]:

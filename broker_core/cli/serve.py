@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -44,24 +44,17 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
     )(command)
 
 
+def _port_option(name: str, default: int, protocol: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    text = f"Port of {protocol}; 0 takes any free one."
+    return click.option(
+        name, metavar="PORT", type=click.IntRange(0, 65535), default=default, show_default=True, help=text
+    )
+
+
 @click.command()
 @data_dir_option("Where the data lies; made if it is missing.")
-@click.option(
-    "--port",
-    metavar="PORT",
-    type=click.IntRange(0, 65535),
-    default=6650,
-    show_default=True,
-    help="Port of Pulsar's protocol; 0 takes any free one.",
-)
-@click.option(
-    "--http-port",
-    metavar="PORT",
-    type=click.IntRange(0, 65535),
-    default=8080,
-    show_default=True,
-    help="Port of the admin REST; 0 takes any free one.",
-)
+@_port_option("--port", 6650, "Pulsar's protocol")
+@_port_option("--http-port", 8080, "the admin REST")
 @click.option(
     "--durability",
     type=click.Choice(["sync", "async"]),

@@ -17,9 +17,9 @@ from broker_core.base.positions import ChunkMessageId, MessageId
 from broker_core.cli.message_forms import message_format_option, message_printer
 from broker_core.cli.output import on_terminal, say
 from broker_core.cli.parameter_types import WholeNumber
-from broker_core.cli.sub import find_subscription, subscription_argument
+from broker_core.cli.sub import existing_subscription, subscription_argument
 from broker_core.cli.target import Target, target_options
-from broker_core.cli.topic import find_stats
+from broker_core.cli.topic import existing_topic
 
 if TYPE_CHECKING:
     from broker_core.client import Client, Message
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 @target_options
 def peek(target: Target, topic: str, subscription: str, count: int, output: str | None) -> None:
     """Print the next messages that a subscription has not acknowledged, without taking them."""
-    name = TopicName.parse(topic)
-    with target.admin(name.namespace_name) as admin:
-        find_subscription(admin, name, subscription)
+    with existing_subscription(target, topic, subscription) as (admin, name, _):
         entries = list(_peeked(admin, name, subscription, count))
     _print_entries(target, name, entries, output)
     if not entries and on_terminal():
@@ -75,9 +73,7 @@ def examine(target: Target, name: str, origin: str, number: int, output: str | N
 
     Where there are fewer, it is the last one of the other end.
     """
-    topic = TopicName.parse(name)
-    with target.admin(topic.namespace_name) as admin:
-        find_stats(admin, topic)
+    with existing_topic(target, name) as (admin, topic):
         entry = admin.examined_entry(topic, origin, number)
     _print_entries(target, topic, [entry], output)
 

@@ -75,13 +75,11 @@ def list_subscriptions(
 @target_options
 def stats(target: Target, topic: str, subscription: str, output: Format | None) -> None:
     """Print the statistics of one subscription: on a terminal the main ones, else Pulsar's whole object."""
-    name = TopicName.parse(topic)
-    with target.admin(name.namespace_name) as admin:
-        found = find_subscription(admin, name, subscription)
-    if (output or ("table" if on_terminal() else "jsonl")) == "table":
-        print_rows([_row(subscription, found)], "table")
-    else:
-        click.echo(printable_json(found, indent=2 if output == "json" else None))
+    with existing_subscription(target, topic, subscription) as (_, _, found):
+        if (output or ("table" if on_terminal() else "jsonl")) == "table":
+            print_rows([_row(subscription, found)], "table")
+        else:
+            click.echo(printable_json(found, indent=2 if output == "json" else None))
 
 
 @sub.command()
@@ -92,9 +90,8 @@ def stats(target: Target, topic: str, subscription: str, output: Format | None) 
 @target_options
 def delete(target: Target, topic: str, subscription: str, force: bool, yes: bool) -> None:
     """Delete a subscription: its position is lost, messages that no other one needs may be removed."""
-    name = TopicName.parse(topic)
-    with target.admin(name.namespace_name) as admin:
-        backlog = find_subscription(admin, name, subscription).get("msgBacklog", 0)
+    with existing_subscription(target, topic, subscription) as (admin, name, found):
+        backlog = found.get("msgBacklog", 0)
         confirm(f'Delete subscription "{subscription}" of {name} with a backlog of {entries(backlog)}?', yes)
         admin.delete_subscription(name, subscription, force=force)
     say(f'deleted subscription "{subscription}" of {name}')
@@ -241,22 +238,27 @@ def _moving(
     target: Target, topic: str, subscription: str, what: str, yes: bool
 ) -> Iterator[tuple[AdminApi, TopicName]]:
     """Ask before a subscription is moved, then give what moves it; SubscriptionNotFoundError if there is none."""
-    name = TopicName.parse(topic)
-    with target.admin(name.namespace_name) as admin:
-        backlog = find_subscription(admin, name, subscription).get("msgBacklog", 0)
+    with existing_subscription(target, topic, subscription) as (admin, name, found):
+        backlog = found.get("msgBacklog", 0)
         confirm(f'Subscription "{subscription}" of {name}: {what} of {entries(backlog)}?', yes)
         yield admin, name
 
 
-def find_subscription(admin: AdminApi, topic: TopicName, subscription: str) -> dict[str, Any]:
-    """The stats of a subscription. If it does not exist, the error names the one that was probably meant."""
-    known: dict[str, dict[str, Any]] = find_stats(admin, topic).get("subscriptions") or {}
-    if subscription not in known:
-        raise SubscriptionNotFoundError(
-            f'subscription "{subscription}" does not exist: {topic} has no such subscription',
-            hint=did_you_mean(subscription, known, otherwise=f"see: pulsarish sub list {shortest(topic)}"),
-        )
-    return known[subscription]
+@contextmanager
+def existing_subscription(
+    target: Target, topic: str, subscription: str
+) -> Iterator[tuple[AdminApi, TopicName, dict[str, Any]]]:
+    """The admin REST, the topic, and the stats of a subscription that exists there; else the error names the one that
+    was probably meant."""
+    name = TopicName.parse(topic)
+    with target.admin(name.namespace_name) as admin:
+        known: dict[str, dict[str, Any]] = find_stats(admin, name).get("subscriptions") or {}
+        if subscription not in known:
+            raise SubscriptionNotFoundError(
+                f'subscription "{subscription}" does not exist: {name} has no such subscription',
+                hint=did_you_mean(subscription, known, otherwise=f"see: pulsarish sub list {shortest(name)}"),
+            )
+        yield admin, name, known[subscription]
 
 
 def _row(subscription: str, stats: dict[str, Any]) -> Row:

@@ -125,15 +125,7 @@ def target_options(command: Callable[..., R]) -> Callable[..., R]:
         "$PULSARISH_HTTP_URL where neither --url nor --data-dir is given]",
     )
     @data_dir_option("Talk to the broker that runs on this directory.")
-    @click.option(
-        "--timeout",
-        "timeout_s",
-        type=Seconds(SPAN_MIN_S),
-        default=30.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long to wait for an answer.",
-    )
+    @timeout_option("How long to wait for an answer.")
     @_security_options
     @functools.wraps(command)
     def with_target(
@@ -182,6 +174,14 @@ def data_dir_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., A
         metavar="DIRECTORY",
         type=_Directory(file_okay=False, path_type=Path),
         help=f"{text} [default: $PULSARISH_DATA_DIR, or pulsarish in the user's data home]",
+    )
+
+
+def timeout_option(text: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """``--timeout`` with its help."""
+    kind = Seconds(SPAN_MIN_S)
+    return click.option(
+        "--timeout", "timeout_s", type=kind, default=30.0, show_default=True, metavar="SECONDS", help=text
     )
 
 

@@ -132,9 +132,8 @@ def update_partitions(target: Target, name: str, partitions: int, output: Format
 
     Subscriptions get the new partitions from their beginning. Keys may move to other partitions.
     """
-    grown = TopicName.parse(name)
-    with target.admin(grown.namespace_name) as admin:
-        before = admin.partitions(_existing(admin, grown))
+    with existing_topic(target, name) as (admin, grown):
+        before = admin.partitions(grown)
         if not before:
             raise UsageError(f"{grown} has no partitions", hint="create one with: pulsarish topic create NAME -p N")
         if partitions < before:
@@ -148,9 +147,7 @@ def update_partitions(target: Target, name: str, partitions: int, output: Format
 @target_options
 def unload(target: Target, name: str) -> None:
     """Disconnect all clients of the topic NAME, which come back by themselves, and free its memory."""
-    parsed = TopicName.parse(name)
-    with target.admin(parsed.namespace_name) as admin:
-        unloaded = _existing(admin, parsed)
+    with existing_topic(target, name) as (admin, unloaded):
         admin.unload(unloaded)
     say(f"unloaded {unloaded}")
 
@@ -162,9 +159,7 @@ def unload(target: Target, name: str) -> None:
 @target_options
 def terminate(target: Target, name: str, yes: bool, output: Format | None) -> None:
     """End the topic NAME for good: nobody can produce to it any more, what is there can still be consumed."""
-    parsed = TopicName.parse(name)
-    with target.admin(parsed.namespace_name) as admin:
-        ended = _existing(admin, parsed)
+    with existing_topic(target, name) as (admin, ended):
         confirm(f"End {ended} for good?", yes)
         ends = admin.terminate(ended)
     print_rows([{"topic": str(each), "lastMessageId": str(last)} for each, last in ends.items()], output)
@@ -190,11 +185,9 @@ def delayed(target: Target, name: str, step_s: int, output: Format | None) -> No
     """
     from datetime import UTC, datetime
 
-    parsed = TopicName.parse(name)
-    with target.admin(parsed.namespace_name) as admin:
-        partitions = admin.partitions(_existing(admin, parsed))
+    with existing_topic(target, name) as (admin, parsed):
         due: dict[int, int] = {}
-        for each in [parsed.partition(index) for index in range(partitions)] or [parsed]:
+        for each in [parsed.partition(index) for index in range(admin.partitions(parsed))] or [parsed]:
             for time_ms, count in admin.due_times(each, step_s * 1000).items():
                 due[time_ms] = due.get(time_ms, 0) + count
     rows = [
@@ -242,10 +235,13 @@ def _partitions_if_there(admin: AdminApi, topic: TopicName) -> int | None:
     return None
 
 
-def _existing(admin: AdminApi, topic: TopicName) -> TopicName:
-    """The topic itself; if it does not exist, the error names the one that was probably meant."""
-    find_stats(admin, topic)
-    return topic
+@contextmanager
+def existing_topic(target: Target, name: str) -> Iterator[tuple[AdminApi, TopicName]]:
+    """The admin REST and a topic that exists; else the error names the topic that was probably meant."""
+    topic = TopicName.parse(name)
+    with target.admin(topic.namespace_name) as admin:
+        find_stats(admin, topic)
+        yield admin, topic
 
 
 def find_stats(admin: AdminApi, topic: TopicName) -> dict[str, Any]:
