@@ -14,6 +14,7 @@ import json
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,6 @@ from typing import IO, ClassVar, Final, Protocol, Self
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import OperationTimeoutError, PulsarishError
-from broker_core.testing.held_port import HeldPort
 
 _START_S: Final = 60.0
 _STOP_S: Final = 60.0
@@ -32,6 +32,27 @@ _STOP_S: Final = 60.0
 
 class BrokerExitedError(PulsarishError):
     """The process ended before it was ready; ``str()`` holds what it wrote on stderr."""
+
+
+class HeldPort:
+    """``number``: a port of 127.0.0.1, held until ``release``; 0, which is any port, where the system holds none.
+
+    A port that the system chose is free again while its broker is down, and the system gives it to the next who wants
+    any, to a broker of another test, say. Linux lets a program listen where another's socket is bound but does not
+    listen, if both allow it, and gives such a port to nobody else.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._socket = socket.socket()
+        if sys.platform == "linux":
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind(("127.0.0.1", 0))
+            self.number = int(self._socket.getsockname()[1])
+
+    def release(self) -> None:
+        """Give the port back; a process that listens there is not disturbed."""
+        self._socket.close()
 
 
 class Process(Protocol):

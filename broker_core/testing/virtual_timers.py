@@ -58,13 +58,9 @@ class VirtualTimers:
     def run_due(self) -> int:
         """Run everything that is due now, and what that makes due; returns how many callbacks ran."""
         ran = 0
-        while self._armed and self._armed[0][0] <= self._passed_ms:
-            handle = heapq.heappop(self._armed)[2]
-            if handle.callback is not None:
-                callback, handle.callback = handle.callback, None
-                callback()
-                ran += 1
-                invariant(ran < TURNS_MAX, "%s callbacks in one instant", ran)
+        while self.run_one():
+            ran += 1
+            invariant(ran < TURNS_MAX, "%s callbacks in one instant", ran)
         return ran
 
     def run_one(self) -> bool:

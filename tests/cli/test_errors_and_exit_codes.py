@@ -16,8 +16,7 @@ from broker_core.base import errors
 from broker_core.base.runtime import RuntimeInfo
 from broker_core.cli.exits import MEANINGS, Exit, exit_code
 from broker_core.cli.main import main
-from broker_core.testing.held_port import HeldPort
-from broker_core.testing.running_broker import RunningBroker
+from broker_core.testing.running_broker import HeldPort, RunningBroker
 from tests.cli.conftest import Pulsarish
 
 REPOSITORY = Path(__file__).resolve().parents[2]

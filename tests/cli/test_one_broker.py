@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from broker_core.base.runtime import RUNTIME_FILE
-from broker_core.testing.held_port import HeldPort
-from broker_core.testing.running_broker import RunningBroker
+from broker_core.testing.running_broker import HeldPort, RunningBroker
 from tests.apache_pulsar.start import ApachePulsar
 from tests.cli.conftest import Pulsarish
 

@@ -26,7 +26,7 @@ from broker_core.base.errors import (
 from broker_core.base.positions import Position
 from broker_core.client import AsyncClient, ClientConfig
 from broker_core.client.connecting import connection
-from broker_core.testing.held_port import HeldPort
+from broker_core.testing.running_broker import HeldPort
 from broker_core.wire.commands import close_consumer, error, ping, send_error, success
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto import pulsar_api_pb2 as pb

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
-from broker_core.testing.held_port import HeldPort
+from broker_core.testing.running_broker import HeldPort
 
 PULSARISH: Final = str(Path(sys.executable).with_name("pulsarish"))
 """The command line tool of this environment."""

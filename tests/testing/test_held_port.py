@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.testing.held_port import HeldPort
-from broker_core.testing.running_broker import RunningBroker
+from broker_core.testing.running_broker import HeldPort, RunningBroker
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds ports")
 
