@@ -213,7 +213,8 @@ class Policies(
         Retention | None, Policy("retention", "retention", applied=True, bad_value=400, null_removes="NT")
     ] = None
     message_ttl_in_seconds: Annotated[
-        _Count | None, Policy("messageTTL", "messageTTL", "ttl_duration_default_in_seconds", own_requests="T")
+        _Count | None,
+        Policy("messageTTL", "messageTTL", "ttl_duration_default_in_seconds", applied=True, own_requests="T"),
     ] = None
     backlog_quota_map: Annotated[
         dict[QuotaType, BacklogQuota] | None, Policy("backlogQuota", "backlogQuota", own_requests="NT")

@@ -113,10 +113,8 @@ class BrokerServer:
 
         self._commits = CommitDriver(self._store.commits, on_second=self._store.sync_due, on_committed=committed)
         service_port, admin_port = await self.endpoint.bind(host, port), await self.http.bind(host, http_port)
-        self.node.announce(
-            service_url=f"pulsar://{_authority(host)}:{service_port}",
-            http_url=f"http://{_authority(host)}:{admin_port}",
-        )
+        self.node.service_url = f"pulsar://{_authority(host)}:{service_port}"
+        self.node.http_url = f"http://{_authority(host)}:{admin_port}"
         self._commits.start()
         await self.endpoint.start()
         await self.http.start()

@@ -52,7 +52,6 @@ class ClientFeatures:
     """Features that the client announced in CONNECT."""
 
     version: str = ""
-    protocol_version: int = 0
     broker_entry_metadata: bool = False
 
 
@@ -170,14 +169,6 @@ class ProducerChannel:
         if self._forget():
             self._link.send(commands.close_producer(self._producer_id, NO_REQUEST))
 
-    def close(self, on_closed: Callable[[], None]) -> None:
-        """Take no more sends; ``on_closed`` is called when all are answered."""
-        self.producer.close(on_closed)
-
-    def abandon(self) -> None:
-        """The connection is gone."""
-        self.producer.abandon()
-
 
 _UNAWARE_OF_THE_END: Final = ("Pulsar-CPP", "Pulsar-Go")
 """How the versions of clients begin that do not know REACHED_END_OF_TOPIC (Python's is built on that for C++)."""
@@ -227,11 +218,3 @@ class ConsumerChannel:
     def closed_by_broker(self) -> None:
         if self._forget():
             self._link.send(commands.close_consumer(self._id, NO_REQUEST))
-
-    def writable_again(self) -> None:
-        """Room in the outbox: dispatch to this consumer goes on."""
-        self.consumer.writable_again()
-
-    def close(self) -> None:
-        """Leave the subscription."""
-        self.consumer.close()

@@ -54,11 +54,6 @@ class Node:
     service_url: str = ""
     http_url: str = ""
 
-    def announce(self, *, service_url: str, http_url: str) -> None:
-        """The ports are bound: clients are told these URLs from now on."""
-        self.service_url = service_url
-        self.http_url = http_url
-
 
 @dataclass(slots=True, eq=False)
 class Session:
@@ -94,8 +89,8 @@ class Session:
 
     def writable_again(self) -> None:
         """The outbox has room: dispatch goes on."""
-        for consumer in list(self.consumers.values()):
-            consumer.writable_again()
+        for channel in list(self.consumers.values()):
+            channel.consumer.writable_again()
 
     def close(self) -> None:
         """The connection is gone: let go of all producers, consumers and watches, of very many in several turns."""
@@ -121,9 +116,9 @@ def _let_go(
     for watch in watches:
         broker.registry.watches.remove(watch)
         yield
-    for producer in producers:
-        producer.abandon()
+    for channel in producers:
+        channel.producer.abandon()
         yield
-    for theirs in by_subscription(channel.consumer for channel in consumers):
+    for theirs in by_subscription(each.consumer for each in consumers):
         close_together(theirs)
         yield

@@ -159,30 +159,18 @@ def _handlers(policy: Policy) -> dict[str, Handler]:
 # -- requests of their own kind
 
 
-async def get_topic_ttl(request: AdminRequest) -> object:
-    level = _Level(request)
-    value = level.read().message_ttl_in_seconds
-    if value is None and request.flag("applied"):
-        value = level.settings().ttl_duration_default_in_seconds
-    return _answer(value)
-
-
 async def set_topic_ttl(request: AdminRequest) -> None:
     """The seconds are in the query; without them the policy is removed, as in Pulsar."""
-    text = request.query_params.get("messageTTL")
+    level, text = _Level(request), request.query_params.get("messageTTL")
     if text is None:
-        await remove_topic_ttl(request)
+        await level.change(message_ttl_in_seconds=None)
         return
-    _Level(request).read()
+    level.read()
     _check_stored(request)
     if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _DIGITS_MAX):
         raise BadRequestError(f"{text[:80]!r} is not a number of seconds")
     _check_count(int(text), "messageTTL")
-    await _Level(request).change(message_ttl_in_seconds=int(text))
-
-
-async def remove_topic_ttl(request: AdminRequest) -> None:
-    await _Level(request).change(message_ttl_in_seconds=None)
+    await level.change(message_ttl_in_seconds=int(text))
 
 
 class _QuotaBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -272,10 +260,10 @@ def _routes() -> list[Route]:
         routes.append(_route(f"{level}/backlogQuotaMap", get_quotas))
         routes.append(_route(f"{level}/backlogQuota", set_quota, "POST"))
         routes.append(_route(f"{level}/backlogQuota", remove_quota, "DELETE"))
+    ttl = next(_handlers(policy) for policy in POLICIES if policy.field == "message_ttl_in_seconds")
     for level in (_T, _NON_PERSISTENT):
-        routes.append(_route(f"{level}/messageTTL", get_topic_ttl))
-        routes.append(_route(f"{level}/messageTTL", set_topic_ttl, "POST"))
-        routes.append(_route(f"{level}/messageTTL", remove_topic_ttl, "DELETE"))
+        for method, handler in {**ttl, "POST": set_topic_ttl}.items():
+            routes.append(_route(f"{level}/messageTTL", handler, method))
         routes.append(_route(f"{level}/policies", remove_all, "DELETE"))
     return routes
 

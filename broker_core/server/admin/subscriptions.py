@@ -306,6 +306,6 @@ ROUTES = [
     Route(f"{_N}/clearBacklog", clear_namespace, methods=["POST"]),
     Route(f"{_N}/unsubscribe/{{subscription}}", unsubscribe_namespace, methods=["POST"]),
     Route(f"{_N}/clearBacklog/{{subscription}}", clear_namespace, methods=["POST"]),
-    Route(f"{_T}/subscription/{{subscription}}/analyzeBacklog", analyze_backlog, methods=["POST"]),
+    Route(f"{_S}/analyzeBacklog", analyze_backlog, methods=["POST"]),
     Route(f"{_T}/backlogSize", backlog_size, methods=["PUT"]),
 ]

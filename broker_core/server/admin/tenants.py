@@ -58,18 +58,16 @@ async def list_tenants(request: AdminRequest) -> object:
 async def get_tenant(request: AdminRequest) -> object:
     """The roles that may administer a tenant, as they were given, and the clusters that it may use: this one."""
     config = request.broker.namespaces.tenant(_existing_tenant(request))
-    clusters = [request.cluster]
-    return {"adminRoles": [], "allowedClusters": clusters, **config}
+    return {"adminRoles": [], "allowedClusters": [request.cluster], **config}
 
 
 async def put_tenant(request: AdminRequest) -> None:
     """Create a tenant."""
     tenant = request.part("tenant")
-    namespaces = request.broker.namespaces
     config = await _tenant_body(request)
-    if tenant in namespaces.tenants():
+    if tenant in request.broker.namespaces.tenants():
         raise ConflictError(f"tenant {tenant!r} exists already")
-    namespaces.create_tenant(tenant, config)
+    request.broker.namespaces.create_tenant(tenant, config)
 
 
 async def update_tenant(request: AdminRequest) -> None:
@@ -109,9 +107,7 @@ async def list_namespaces(request: AdminRequest) -> object:
 
 async def get_namespace(request: AdminRequest) -> object:
     """Everything that is set for the namespace, the cluster and the bundle, in one object."""
-    broker, name = request.broker, request.namespace_name
-    broker.namespaces.require(name)
-    return namespace_object(broker, name)
+    return namespace_object(request.broker, request.existing_namespace())
 
 
 async def put_namespace(request: AdminRequest) -> None:
@@ -177,14 +173,11 @@ async def remove_property(request: AdminRequest) -> object:
 
 
 def _properties(request: AdminRequest) -> dict[str, str]:
-    broker, name = request.broker, request.namespace_name
-    broker.namespaces.require(name)
-    return dict(broker.policies.of_namespace(name).properties or {})
+    return dict(request.broker.policies.of_namespace(request.existing_namespace()).properties or {})
 
 
 async def _replace_properties(request: AdminRequest, properties: dict[str, str]) -> None:
-    broker, name = request.broker, request.namespace_name
-    broker.namespaces.require(name)
+    broker, name = request.broker, request.existing_namespace()
     policies = msgspec.structs.replace(broker.policies.of_namespace(name), properties=properties or None)
     await request.in_turns(broker.set_namespace_policies(name, policies))
 

@@ -15,6 +15,7 @@ from broker_core.base.names import PARTITION_MARK, check_properties
 from broker_core.broker.directory.topic_registry import NamespaceFullError, TopicsMode
 from broker_core.broker.stats import (
     TopicStats,
+    TopicTraffic,
     non_persistent_topic_stats,
     topic_stats_in_steps,
     unused_topic_stats,
@@ -38,19 +39,14 @@ from broker_core.server.admin.subscriptions import passing_over
 
 async def list_topics(request: AdminRequest) -> object:
     """The topics of a namespace, of partitioned ones every partition."""
-    mode = TopicsMode.NON_PERSISTENT if _non_persistent(request) else TopicsMode.PERSISTENT
+    mode = TopicsMode.PERSISTENT if request.is_persistent else TopicsMode.NON_PERSISTENT
     return await request.in_turns(request.broker.registry.topics_in_steps(request.namespace_name, mode))
 
 
 async def list_partitioned_topics(request: AdminRequest) -> object:
     """The partitioned topics of a namespace."""
-    domain = "non-persistent://" if _non_persistent(request) else "persistent://"
     names = request.broker.registry.partitioned_topics_of(request.namespace_name)
-    return [name for name in names if name.startswith(domain)]
-
-
-def _non_persistent(request: AdminRequest) -> bool:
-    return str(request.scope["path"]).startswith(_NON_PERSISTENT)
+    return [name for name in names if name.startswith("persistent://") == request.is_persistent]
 
 
 async def create_topic(request: AdminRequest) -> None:
@@ -142,13 +138,12 @@ async def get_stats(request: AdminRequest) -> object:
     `?getEarliestTimeInBacklog=true` says when the first message of each backlog was published."""
     name = request.existing_topic()
     if name.persistent:
-        stats = msgspec.to_builtins(await request.in_turns(_stats_asked_for(request, request.single_topic())))
-        return {**OF_TOPICS, "ownerBroker": request.broker_id, **stats}
-    found = request.broker.non_persistent.get(name)
-    if found is None:
+        stats: TopicTraffic = await request.in_turns(_stats_asked_for(request, request.single_topic()))
+    elif (found := request.broker.non_persistent.get(name)) is not None:
+        stats = non_persistent_topic_stats(found)
+    else:
         raise TopicNotFoundError(f"{name} is partitioned, or nobody uses it", hint="ask for one of its partitions")
-    stats = msgspec.to_builtins(non_persistent_topic_stats(found))
-    return {**OF_TOPICS, "ownerBroker": request.broker_id, **stats}
+    return {**OF_TOPICS, "ownerBroker": request.broker_id, **msgspec.to_builtins(stats)}
 
 
 def _stats_asked_for(request: AdminRequest, topic: Topic) -> Generator[None, None, TopicStats]:
@@ -283,7 +278,6 @@ async def unload(request: AdminRequest) -> None:
     await request.in_turns(unloading())
 
 
-_NON_PERSISTENT = "/admin/v2/non-persistent"
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 
@@ -307,7 +301,7 @@ def _of_any_domain(base: str) -> list[Route]:
 
 ROUTES = [
     *_of_any_domain("/admin/v2/persistent"),
-    *_of_any_domain(_NON_PERSISTENT),
+    *_of_any_domain("/admin/v2/non-persistent"),
     Route(f"{_T}/internalStats", get_internal_stats),
     Route(f"{_T}/internal-info", get_internal_info),
     Route(f"{_T}/partitioned-stats", get_partitioned_stats),

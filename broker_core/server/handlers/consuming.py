@@ -120,7 +120,7 @@ def handle_close_consumer(session: Session, command: BaseCommand) -> None:
     close = command.close_consumer
     channel = session.consumers.pop(close.consumer_id, None)
     if channel is not None:
-        channel.close()
+        channel.consumer.close()
     session.send(commands.success(close.request_id))
 
 
@@ -178,21 +178,19 @@ def handle_ack(session: Session, command: BaseCommand) -> None:
     ack = command.ack
     on_done = _ack_receipt(session, ack.consumer_id, ack.request_id) if ack.HasField("request_id") else None
     channel = session.consumers.get(ack.consumer_id)
+    refusal: ServerError
     if channel is None:
-        if on_done is not None:
-            on_done(_no_consumer(ack.consumer_id))
+        refusal = _no_consumer(ack.consumer_id)
+    elif ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
+        refusal = NotAllowedError(
+            "an acknowledgement belongs to a transaction, which this broker does not have",
+            hint="acknowledge outside of any transaction",
+        )
+    else:
+        channel.consumer.ack(AckKind(ack.ack_type), [_ack_id(data) for data in ack.message_id], on_done)
         return
-    if ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
-        if on_done is not None:
-            on_done(
-                NotAllowedError(
-                    "an acknowledgement belongs to a transaction, which this broker does not have",
-                    hint="acknowledge outside of any transaction",
-                )
-            )
-        return
-    ids = [_ack_id(data) for data in ack.message_id]
-    channel.consumer.ack(AckKind(ack.ack_type), ids, on_done)
+    if on_done is not None:
+        on_done(refusal)
 
 
 def _ack_id(data: MessageIdData) -> AckId:

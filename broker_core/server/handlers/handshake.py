@@ -28,7 +28,6 @@ def handle_connect(session: Session, command: BaseCommand) -> None:
     connect = command.connect
     session.link.features = ClientFeatures(
         version=connect.client_version[:_CLIENT_VERSION_CHARS_MAX],
-        protocol_version=connect.protocol_version,
         broker_entry_metadata=connect.feature_flags.supports_broker_entry_metadata,
     )
     session.state = SessionState.CONNECTED

@@ -81,4 +81,4 @@ def handle_close_producer(session: Session, command: BaseCommand) -> None:
         session.leaving.discard(channel)
         session.send(commands.success(close.request_id))
 
-    channel.close(closed)
+    channel.producer.close(closed)
