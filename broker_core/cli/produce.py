@@ -40,7 +40,6 @@ _TIME_DIGITS_MAX: Final = 20
 _UNCONFIRMED_MAX: Final = 10_000
 """Messages in flight. Enough for full batches, few enough that a refusal stops the input soon."""
 
-
 _WHOLE_BYTES_MAX: Final = 1024 * 1024
 """Files up to this size are read at once: those that are read in parts stay open until they are sent."""
 
@@ -175,7 +174,7 @@ def produce(
     _check_name(name)
     common = Outgoing(
         None,
-        _key(key),
+        None if key is None else _text_if_possible(_as_given(key)),
         _properties(properties),
         _time_ms("--event-time", event_time),
         _due_ms(deliver_at),
@@ -393,10 +392,6 @@ def _from_line(line: bytes | FileValue, common: Outgoing, split_key: str | None)
 def _as_given(argument: str) -> bytes:
     """The bytes on the command line, also where they are no text."""
     return argument.encode("utf-8", "surrogateescape")
-
-
-def _key(argument: str | None) -> str | bytes | None:
-    return None if argument is None else _text_if_possible(_as_given(argument))
 
 
 def _text_if_possible(key: bytes) -> str | bytes:

@@ -50,7 +50,8 @@ def list_topics(target: Target, namespace: str, output: Format | None) -> None:
         for topic, partitions in admin.topics(name).items():
             with suppress(TopicNotFoundError):  # It was deleted meanwhile.
                 rows.append(_topic_row(topic, partitions, admin.topic_stats(topic, partitions)))
-    empty = f"no topics in {name} yet; make one with: pulsarish produce {_in(name)} -m hi"
+    example = shortest(TopicName.parse(f"{name}/hello"))
+    empty = f"no topics in {name} yet; make one with: pulsarish produce {example} -m hi"
     print_rows(rows, output, empty=empty, columns=_columns(rows))
 
 
@@ -277,11 +278,6 @@ def _advice(admin: AdminApi, topic: TopicName) -> str:
     except (TopicNotFoundError, NotAllowedError):
         return create
     return f"{meant} {create}" if meant else create
-
-
-def _in(namespace: NamespaceName) -> str:
-    """A topic of ``namespace`` to try."""
-    return shortest(TopicName.parse(f"{namespace}/hello"))
 
 
 def shortest(topic: TopicName) -> str:

@@ -33,18 +33,15 @@ _LINGER_S: Final = 5.0
 _STALLED_TICKS_MAX: Final = 2
 """Keep-alive intervals of silence, or without a byte taken by a client that has too many unsent."""
 
-
 _SLICE_FRAMES: Final = 256
 _SLICE_COMMAND_BYTES: Final = 32 * 1024
 """Cut out and acted on at a time. So many of the smallest entries take a millisecond, so many bytes of message ids
 five; entries of one producer and acknowledgements are cheaper together."""
 
-
 _READ_BYTES: Final = 512 * 1024
 _LATE_READ_BYTES: Final = 16 * 1024
 """Read at a time, the latter of those whose turn comes when this turn of the loop has had its time. Only what they do
 with it can be put off: the loop calls whoever can be read."""
-
 
 _BACKLOG: Final = 1024
 """Connections that may wait to be accepted: a restart of the broker brings all clients back at once."""

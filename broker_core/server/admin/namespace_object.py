@@ -84,7 +84,8 @@ def policies_asked_for(content: dict[str, Any], cluster: str) -> Policies:
     """
     given = {field: value for field, value in content.items() if value is not None and field != "bundles"}
     for field in _CLUSTERS:
-        _check_clusters(given.pop(field, []), cluster)
+        if (clusters := given.pop(field, [])) not in ([], [cluster]):
+            raise RefusedError(403, f"{str(clusters)[:80]} is not the cluster of this broker, [{cluster!r}]")
     for field, nothing in {**_NOTHING, **_NOT_SHOWN}.items():
         if (value := given.pop(field, nothing)) != nothing and not _is_empty(value):
             raise BadRequestError(
@@ -103,8 +104,3 @@ def policies_asked_for(content: dict[str, Any], cluster: str) -> Policies:
 def _is_empty(value: object) -> bool:
     """A map in which nothing is named, at any depth that Pulsar's have."""
     return isinstance(value, dict) and all(each == {} for each in value.values())
-
-
-def _check_clusters(clusters: object, ours: str) -> None:
-    if clusters not in ([], [ours]):
-        raise RefusedError(403, f"{str(clusters)[:80]} is not the cluster of this broker, [{ours!r}]")

@@ -18,7 +18,6 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _CLIENT_VERSION_CHARS_MAX: Final = 256
 
-
 PING_FRAME: Final = encode_command(commands.ping())
 _PONG_FRAME: Final = encode_command(commands.pong())
 
