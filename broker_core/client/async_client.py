@@ -183,7 +183,7 @@ class AsyncClient:
         names = [TopicName.parse(each) for each in ([topics] if isinstance(topics, str) else topics)]
         if not names:
             raise UsageError("there is no topic to subscribe to", hint="name one or more")
-        return self._keep(await AsyncConsumer.create(self._network, names, subscription, config))
+        return self._keep(await AsyncConsumer(self._network, names, subscription, config).opened())
 
     async def subscribe_pattern(
         self, pattern: str, subscription: str, **options: Unpack[ConsumerOptions]
@@ -194,7 +194,7 @@ class AsyncClient:
         """
         config = ConsumerConfig.of(options)
         parsed = TopicsPattern.parse(pattern)
-        return self._keep(await AsyncConsumer.create(self._network, [], subscription, config, pattern=parsed))
+        return self._keep(await AsyncConsumer(self._network, [], subscription, config, pattern=parsed).opened())
 
     async def create_reader(
         self,

@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from broker_core.base.errors import AlreadyClosedError, UsageError
 from broker_core.client.connecting.connection import disown_sockets
@@ -75,36 +75,6 @@ class Latch:
         return self._lock.acquire(timeout=max(0.0, left_s))
 
 
-class _Call(Generic[T]):
-    """A coroutine on the loop, for whose end another thread waits."""
-
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        self._work = work
-        self._task: asyncio.Task[T] | None = None
-        self._ended = Latch()
-
-    def begin(self) -> None:
-        """Begin the coroutine, on the loop's thread."""
-        self._task = asyncio.get_running_loop().create_task(self._work)
-        self._task.add_done_callback(lambda _: self._ended.open())
-
-    def cancel(self) -> None:
-        """Cancel the coroutine, on the loop's thread, behind ``begin``."""
-        if self._task is not None:
-            self._task.cancel()
-
-    def wait(self) -> None:
-        """Wait for the end, on the other thread."""
-        self._ended.wait()
-
-    def result(self) -> T:
-        """The result, behind ``wait``."""
-        assert self._task is not None
-        if self._task.cancelled():
-            raise CancelledError
-        return self._task.result()
-
-
 class LoopThread:
     """A running event loop in a daemon thread."""
 
@@ -124,15 +94,24 @@ class LoopThread:
         An interrupt in the calling thread cancels it.
         """
         self._check_caller_of(work)
-        call = _Call(work)
+        ended = Latch()
+        begun: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            task = self.loop.create_task(work)
+            begun.append(task)
+            task.add_done_callback(lambda _: ended.open())
+
         try:
             # Posted, as the loop takes what was posted in portions: a call beside them would begin before the last.
-            self.post(call.begin)
-            call.wait()
+            self.post(begin)
+            ended.wait()
         except BaseException:
-            self.post(call.cancel)
+            self.post(lambda: [task.cancel() for task in begun])
             raise
-        return call.result()
+        if begun[0].cancelled():
+            raise CancelledError
+        return begun[0].result()
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin ``work`` on the loop, perhaps before what was posted; the future tells its outcome."""

@@ -26,18 +26,16 @@ from dataclasses import replace
 from typing import Final
 
 from broker_core.base.errors import (
-    ChecksumMismatchError,
     ConsumerBusyError,
     NotAllowedError,
     PartitionUnmadeError,
-    ProtocolError,
     PulsarishError,
     ServiceNotReadyError,
     SubscriptionNotFoundError,
 )
 from broker_core.base.names import check_subscription_name
 from broker_core.base.positions import Position
-from broker_core.client.columnar.probes import Probes
+from broker_core.client.columnar.probes import DAMAGED, Probes
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection, ConsumerPort, EntriesOnly
 from broker_core.client.connecting.network import Network
@@ -55,9 +53,6 @@ from broker_core.client.settings.config import CursorConfig
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-
-_DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
-"""Errors with which looking at a damaged entry ends."""
 
 _VISITOR_IS_THERE: Final = "NonDurable subscription with the same name already exists"
 """The refusal of Apache Pulsar while it has not removed the subscription that a question has left behind."""
@@ -132,13 +127,13 @@ class DurableSubscribing:
         if needed_from is not None and (self._kept is None or self._kept < needed_from):
             try:
                 self._kept = await self._first_at(needed_from)
-            except _DAMAGED:
+            except DAMAGED:
                 self._kept = None  # Reading it tells of the damage.
 
     async def _is_kept(self, needed_from: Position | None) -> bool:
         try:
             return needed_from is None or await self._first_at(needed_from) == self._kept
-        except _DAMAGED:
+        except DAMAGED:
             return True  # It is there, and reading it tells of the damage.
 
     async def _first_at(self, position: Position) -> Position | None:

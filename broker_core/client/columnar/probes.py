@@ -63,7 +63,7 @@ class LastEntry(NamedTuple):
     published_ms: int = -1
 
 
-_DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
+DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
 """Errors with which looking at a damaged entry ends."""
 
 
@@ -336,7 +336,7 @@ class Probes:
             if entry is None or Position(entry.ledger, entry.entry) != position:
                 return None
             return published_ms(entry.body)
-        except _DAMAGED:
+        except DAMAGED:
             return None
 
     def close(self) -> None:

@@ -72,17 +72,13 @@ class Attachment:
         self._knows_broker = knows_broker or dedicated
         self._target: BrokerAddress | None = None
         self._detached_meanwhile = False
-        self._end: PulsarishError | None = None
+        self.end: PulsarishError | None = None
+        """The reason why there will be no other attempt: given up or closed; None as long as there may be."""
         self._task: asyncio.Task[None] | None = None
         self._backoff = network.new_backoff()
         self._attached_at = 0.0
         self._change: asyncio.Future[None] | None = None
         self._last_failure: PulsarishError | None = None
-
-    @property
-    def end(self) -> PulsarishError | None:
-        """The reason why there will be no other attempt: given up or closed; None as long as there may be."""
-        return self._end
 
     async def open(self, timeout_s: float | None = None) -> None:
         """Attach for the first time, within ``timeout_s`` or the operation timeout; raises why it is impossible."""
@@ -97,8 +93,8 @@ class Attachment:
         try:
             async with asyncio.timeout(timeout_s):
                 while self.connection is None:
-                    if self._end is not None:
-                        raise copy(self._end)
+                    if self.end is not None:
+                        raise copy(self.end)
                     if self._change is None:
                         self._change = self._network.loop.create_future()
                     await outcome_of(self._change)
@@ -112,7 +108,7 @@ class Attachment:
 
         ``at_once``: this was expected, so there is nothing to wait for.
         """
-        if self._end is not None:
+        if self.end is not None:
             return
         if at_once:
             self._attached_at = -STABLE_S
@@ -135,7 +131,7 @@ class Attachment:
     def again(self) -> None:
         """Attach anew in the background, unless that is under way."""
         self.connection = None
-        if self._end is not None or (self._task is not None and not self._task.done()):
+        if self.end is not None or (self._task is not None and not self._task.done()):
             return
         if self._network.loop.time() - self._attached_at >= STABLE_S:
             self._backoff.reset()
@@ -152,7 +148,7 @@ class Attachment:
 
     async def close(self) -> None:
         """Stop attaching. The owner has said goodbye to the broker, or will not."""
-        self._end = self._end or AlreadyClosedError(f"{self._what} is closed")
+        self.end = self.end or AlreadyClosedError(f"{self._what} is closed")
         connection, self.connection = self.connection, None
         self._changed()
         if self._task is not None:
@@ -171,7 +167,7 @@ class Attachment:
                 if not worth_retrying(failure, attached_before=True):
                     if not isinstance(failure, AlreadyClosedError):
                         logger.warning("attachment refused owner=%r error=%s", self._what, failure)
-                    self._end = failure
+                    self.end = failure
                     self._changed()
                     self._owner.given_up(failure)
                     return

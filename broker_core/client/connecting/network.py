@@ -41,21 +41,10 @@ class Network:
         self.open: set[Closable] = set()
         """Open objects of the client, which closes them with itself."""
         self._leaving: set[asyncio.Task[None]] = set()
-        self._producer_ids = itertools.count()
-        self._consumer_ids = itertools.count()
-        self._watch_ids = itertools.count()
-
-    def next_producer_id(self) -> int:
-        """A number for one producer, unique among all connections of the client."""
-        return next(self._producer_ids)
-
-    def next_consumer_id(self) -> int:
-        """A number for one consumer, likewise."""
-        return next(self._consumer_ids)
-
-    def next_watch_id(self) -> int:
-        """A number for one watch of topics, likewise."""
-        return next(self._watch_ids)
+        # Numbers of producers, consumers and watches of topics, each unique among all connections of the client.
+        self.next_producer_id = itertools.count().__next__
+        self.next_consumer_id = itertools.count().__next__
+        self.next_watch_id = itertools.count().__next__
 
     async def woken(
         self,

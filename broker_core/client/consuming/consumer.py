@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, PulsarishError, UsageError
 from broker_core.base.names import TopicName, check_subscription_name
@@ -206,26 +206,14 @@ class AsyncConsumer:
         self._topics = ConsumerTopics(context, wanted, self._letters.of)
         self._addressing = Addressing(self._topics, self._queue, subscription, config)
 
-    @classmethod
-    async def create(
-        cls,
-        network: Network,
-        topics: Sequence[TopicName],
-        subscription: str,
-        config: ConsumerConfig,
-        *,
-        pattern: TopicsPattern | None = None,
-        start: StartPoint | None = None,
-        durable: bool = True,
-    ) -> AsyncConsumer:
-        """Find the partitions of ``topics``, or what matches ``pattern``, and subscribe to all of it."""
-        consumer = cls(network, topics, subscription, config, pattern=pattern, start=start, durable=durable)
+    async def opened(self) -> Self:
+        """Find the partitions of the topics, or what matches the pattern, and subscribe to all of it."""
         try:
-            await consumer._topics.open()
+            await self._topics.open()
         except BaseException:
-            await consumer.close()
+            await self.close()
             raise
-        return consumer
+        return self
 
     @property
     def children(self) -> tuple[TopicConsumer, ...]:

@@ -43,14 +43,9 @@ class AsyncReader:
             read_compacted=options.read_compacted,
             large_values_in_files=options.large_values_in_files,
         )
-        consumer = await AsyncConsumer.create(
-            network,
-            [topic],
-            reader_subscription("reader"),
-            config,
-            start=StartPoint(start, options.inclusive, rollback_s),
-            durable=False,
-        )
+        point = StartPoint(start, options.inclusive, rollback_s)
+        subscription = reader_subscription("reader")
+        consumer = await AsyncConsumer(network, [topic], subscription, config, start=point, durable=False).opened()
         reader = cls(consumer)
         try:
             if len(consumer.children) > 1 and start not in (MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST):
