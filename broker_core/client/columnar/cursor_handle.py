@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from broker_core.base.errors import (
     ConsumerBusyError,
@@ -41,8 +41,6 @@ from broker_core.wire.commands import message_id
 from broker_core.wire.entry import messages_of, published_ms, split_broker_entry, verify_entry
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
-
-T = TypeVar("T")
 
 
 class CursorLook(NamedTuple):

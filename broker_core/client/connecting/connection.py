@@ -14,6 +14,7 @@ clients' behaviour.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 import os
@@ -293,6 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader: FrameReader | BlockFrameReader = FrameReader(MESSAGE_BYTES_MAX_DEFAULT + FRAME_SLACK_BYTES)
         self._outgoing: list[bytes | memoryview] = []
         self._requests = Requests(self._loop)
+        self.next_request_id = itertools.count().__next__
         self._keep_alive = KeepAlive(self, config.keep_alive_interval_s)
         self._abortion: asyncio.TimerHandle | None = None
         self._handlers = {
@@ -309,10 +311,6 @@ class Connection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         """Whether commands can still be sent."""
         return self._end_reason is None
-
-    def next_request_id(self) -> int:
-        """A number for one request."""
-        return self._requests.next_id()
 
     def send(self, command: BaseCommand) -> None:
         """Send a command that has no answer. Does nothing on a closed connection."""

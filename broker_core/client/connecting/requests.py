@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests of one connection: their numbers, who waits for which answer, and what was given up meanwhile.
+"""The requests of one connection: who waits for which answer, and what was given up meanwhile.
 
 Knows nothing of the socket. Invariant: each waiting caller is told once, of the answer or of the connection's end. What
 is asked for a consumer ends with the consumer, too: a request that crosses the broker's CLOSE_CONSUMER is answered with
@@ -35,17 +35,11 @@ class Requests:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._last_id = -1
         self._waiting: dict[int, asyncio.Future[BaseCommand]] = {}
         self._consumers: dict[int, int] = {}
         """Which consumer a request is for, where it is for one."""
         self._taken_back: dict[int, Callable[[], None]] = {}
         """Calls for when the broker answers that it has done what was cancelled meanwhile."""
-
-    def next_id(self) -> int:
-        """A number for one request."""
-        self._last_id += 1
-        return self._last_id
 
     def expect(self, request_id: int, consumer_id: int | None = None) -> asyncio.Future[BaseCommand]:
         """A future for the answer to a request that is about to be sent, for a consumer perhaps."""
