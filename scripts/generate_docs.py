@@ -14,6 +14,7 @@ from pulsarish_spark.sink.columns import SINK_COLUMNS
 from scripts.admin_docs import admin_markdown
 from scripts.client_options import options_stub
 from scripts.commands_docs import commands_markdown
+from scripts.metrics_docs import metrics_markdown
 from scripts.profiles import PROFILES, profile_toml
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
@@ -33,6 +34,7 @@ def generated() -> dict[str, str]:
         "docs/cli.md": commands_markdown(cli, PROGRAM),
         "docs/options.md": options_markdown(),
         "docs/admin.md": admin_markdown(),
+        "docs/metrics.md": metrics_markdown(),
         "broker_core/client/settings/options.pyi": options_stub(REPOSITORY),
         **{f"conf/{profile.name}.toml": profile_toml(profile) for profile in PROFILES},
     }

@@ -26,9 +26,11 @@ from broker_core.server.admin.app import build_app
 from broker_core.server.admin.http_endpoint import HttpEndpoint
 from broker_core.server.budgets import InputBudget, OutputBudget, PublishBudget
 from broker_core.server.connection import Endpoint
+from broker_core.server.figures import Figures, LoopFigures, LoopWatch
 from broker_core.server.gathered_acks import GatheredAcks
 from broker_core.server.session import Node
 from broker_core.server.storage_threads import CommitDriver, Recoveries
+from broker_core.storage.commit import CommitJob
 from broker_core.storage.disk import Disk, RealDisk
 from broker_core.storage.store import Store
 from broker_core.wire.frames import SIZE_BYTES
@@ -61,6 +63,7 @@ class BrokerServer:
         self._store: Store
         self._commits: CommitDriver
         self._recoveries: Recoveries
+        self._loop_watch: LoopWatch
         self.node: Node
         self.endpoint: Endpoint
         self.http: HttpEndpoint
@@ -103,19 +106,24 @@ class BrokerServer:
             input_budget=unfinished,
             output_budget=OutputBudget(settings.max_unsent_output_size_in_mb * _MIB),
             acks=GatheredAcks(loop.call_soon),
+            figures=Figures(LoopFigures(self._clock)),
         )
         self.endpoint = Endpoint(self.node)
         self.http = HttpEndpoint(build_app(self.node))
 
-        def committed() -> None:
+        def committed(job: CommitJob, seconds: float) -> None:
             budget.committed()
             broker.upkeep.group_committed()
+            self.node.figures.commits.observe(job, seconds)
 
-        self._commits = CommitDriver(self._store.commits, on_second=self._store.sync_due, on_committed=committed)
+        self._commits = CommitDriver(
+            self._store.commits, self._clock, on_second=self._store.sync_due, on_committed=committed
+        )
         service_port, admin_port = await self.endpoint.bind(host, port), await self.http.bind(host, http_port)
         self.node.service_url = f"pulsar://{_authority(host)}:{service_port}"
         self.node.http_url = f"http://{_authority(host)}:{admin_port}"
         self._commits.start()
+        self._loop_watch = LoopWatch(self.node.figures.loop)
         await self.endpoint.start()
         await self.http.start()
 
@@ -137,6 +145,7 @@ class BrokerServer:
     async def stop(self) -> None:
         """Stop gracefully. StorageError if the disk fails now; what was never confirmed may then be lost."""
         self.endpoint.stop_accepting()
+        self._loop_watch.stop()
         await self._drain()
         await self.endpoint.close()
         await self.http.close()

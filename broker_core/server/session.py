@@ -20,6 +20,7 @@ from broker_core.broker.directory.topic_watches import TopicWatch
 from broker_core.broker.sinks import InFlight
 from broker_core.server.budgets import InputBudget, OutputBudget, PublishBudget
 from broker_core.server.channels import ConsumerChannel, Link, ProducerChannel
+from broker_core.server.figures import Figures
 from broker_core.server.gathered_acks import GatheredAcks
 from broker_core.storage.commit import GroupCommit
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -51,6 +52,7 @@ class Node:
     input_budget: InputBudget
     output_budget: OutputBudget
     acks: GatheredAcks
+    figures: Figures
     service_url: str = ""
     http_url: str = ""
 

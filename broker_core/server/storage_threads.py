@@ -24,6 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from broker_core.base.clock import Clock
 from broker_core.base.errors import DiskFailedError, PersistenceServerError, ServerError, StorageError
 from broker_core.broker.directory.topic_loader import OnRecovered
 from broker_core.storage.commit import CommitJob, GroupCommit
@@ -40,13 +41,19 @@ class CommitDriver:
     """Drives one GroupCommit from one event loop. Everything but ``_work`` belongs to the loop's thread."""
 
     def __init__(
-        self, commits: GroupCommit, *, on_second: Callable[[], None], on_committed: Callable[[], None]
+        self,
+        commits: GroupCommit,
+        clock: Clock,
+        *,
+        on_second: Callable[[], None],
+        on_committed: Callable[[CommitJob, float], None],
     ) -> None:
-        """``on_second`` is called once a second, to ask for the syncs that are due, ``on_committed`` after each
-        group."""
+        """``on_second`` is called once a second, to ask for the syncs that are due, ``on_committed`` after each group
+        with the seconds that it took on the disk."""
         self._commits = commits
         self._on_second = on_second
         self._on_committed = on_committed
+        self._monotonic = clock.monotonic
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[CommitJob | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="commit", daemon=True)
@@ -99,15 +106,16 @@ class CommitDriver:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             error: StorageError | None = None
+            began_s = self._monotonic()
             try:
                 job.run()
             except StorageError as caught:
                 error = caught
             except Exception as caught:  # noqa: BLE001 - whatever stopped it, what is on the disk is unknown now
                 error = DiskFailedError(f"a commit failed: {caught!r}")
-            self._loop.call_soon_threadsafe(self._finish_job, job, error)
+            self._loop.call_soon_threadsafe(self._finish_job, job, error, self._monotonic() - began_s)
 
-    def _finish_job(self, job: CommitJob, error: StorageError | None) -> None:
+    def _finish_job(self, job: CommitJob, error: StorageError | None, seconds: float) -> None:
         self._in_flight = False
         try:
             self._commits.finish(job, error)
@@ -115,7 +123,7 @@ class CommitDriver:
             logger.exception("a commit could not be finished")
             self._commits.fail(DiskFailedError(f"a commit could not be finished: {bug!r}"))
         self._start_job()
-        self._on_committed()
+        self._on_committed(job, seconds)
 
     def _sync_due(self) -> None:
         self._on_second()

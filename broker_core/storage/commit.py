@@ -158,6 +158,21 @@ class CommitJob:
         """Whether changes of the catalogue are in it."""
         return self.before is not None or self.after is not None
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it writes to files, without commit marks."""
+        return sum([group.end - group.start for group in self.groups])
+
+    @property
+    def answers(self) -> int:
+        """Writers' callbacks that wait for it."""
+        return sum([len(group.callbacks) for group in self.groups])
+
+    @property
+    def syncs(self) -> int:
+        """Files that it syncs."""
+        return sum([group.sync for group in self.groups])
+
     def run(self) -> None:
         """Write, sync, mark. Blocks for as long as the disk needs.
 

@@ -9,6 +9,7 @@ from threading import Event
 
 import pytest
 
+from broker_core.base.clock import SystemClock
 from broker_core.base.errors import StorageError
 from broker_core.base.settings import Settings
 from broker_core.server.storage_threads import CommitDriver
@@ -46,7 +47,9 @@ async def stop_with_something_to_write(waits_for: str, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(GroupCommit, "when_pending", when_pending)
     answers: list[StorageError | None] = []
-    driver = CommitDriver(store.commits, on_second=lambda: None, on_committed=lambda: None)
+    driver = CommitDriver(
+        store.commits, SystemClock(), on_second=lambda: None, on_committed=lambda _job, _seconds: None
+    )
     driver.start()
     await driver.drain()
     disk.before = slow

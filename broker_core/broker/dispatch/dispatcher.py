@@ -101,6 +101,21 @@ class Dispatcher:
         """The next entry of the log that was not read yet."""
         return self._cursor.first_unacked()
 
+    @property
+    def unacked_messages(self) -> int:
+        """Messages that were given out and are not acknowledged, where that is counted."""
+        return 0
+
+    @property
+    def blocked(self) -> bool:
+        """Whether dispatch is stopped because too many messages are unacknowledged."""
+        return False
+
+    @property
+    def delayed_entries(self) -> int:
+        """Entries that are held back because they are not due."""
+        return 0
+
     def add(self, consumer: Consumer) -> None:
         """Let a consumer in; a ServerError leaves everything as it was."""
         invariant(False, "consumer %s joined a subscription that has no dispatcher", consumer.name)

@@ -82,13 +82,25 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
     def read_position(self) -> Position:
         return self.source.read_position
 
+    @property
+    def unacked_messages(self) -> int:
+        return self.book.unacked.messages
+
+    @property
+    def blocked(self) -> bool:
+        return self.book.unacked.stopped
+
+    @property
+    def delayed_entries(self) -> int:
+        return self.source.delayed_entries
+
     def stats(self) -> DispatchStats:
         return DispatchStats(
             type=self.kind.label,
-            unacked_messages=self.book.unacked.messages,
-            blocked=self.book.unacked.stopped,
+            unacked_messages=self.unacked_messages,
+            blocked=self.blocked,
             replay_entries=len(self.room),
-            delayed_entries=self.source.delayed_entries,
+            delayed_entries=self.delayed_entries,
         )
 
     # -- consumers

@@ -12,7 +12,16 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp
 
-from broker_core.server.admin import brokers, messages, non_persistent, policies, subscriptions, tenants, topics
+from broker_core.server.admin import (
+    brokers,
+    messages,
+    metrics,
+    non_persistent,
+    policies,
+    subscriptions,
+    tenants,
+    topics,
+)
 from broker_core.server.admin.answers import refusal
 from broker_core.server.admin.middleware import DurableAnswers, Guard, OneATurn, RefusalLog, RequestTurns, TooLargeError
 from broker_core.server.admin.requests import Route
@@ -27,6 +36,7 @@ SECTIONS: Final = (
     ("Bundles", tenants.BUNDLE_ROUTES),
     ("Delayed messages (paths of our own)", messages.DELAYED_ROUTES),
     ("Topics that are not stored", non_persistent.ROUTES),
+    ("Metrics", metrics.ROUTES),
 )
 """All routes but those of policies, by the headings under which docs/admin.md lists them."""
 
