@@ -22,6 +22,8 @@ scrape_configs:
       - targets: ["127.0.0.1:8080"]
 ```
 
+`pulsarish metrics` prints the same text.
+
 Topics and subscriptions are told while their topic is loaded, which is from its first use after a start on. Rates are
 those of the last 10 to 20 seconds. A scrape takes turns with all other work of the broker; {READERS_MAX} clients at a
 time get an answer, a further one is told to come back (503).

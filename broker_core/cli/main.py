@@ -22,6 +22,7 @@ from broker_core.cli.config import config
 from broker_core.cli.consume import consume
 from broker_core.cli.exits import SIGNALLED, Exit, exit_code
 from broker_core.cli.interrupts import SignalledError
+from broker_core.cli.metrics import metrics
 from broker_core.cli.namespace import namespace
 from broker_core.cli.output import report_error, tell
 from broker_core.cli.policies import namespace_policies, topic_policies
@@ -85,6 +86,7 @@ for _command in (
     status,
     stop,
     logs,
+    metrics,
     produce,
     consume,
     topic,

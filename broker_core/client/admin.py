@@ -174,7 +174,7 @@ class SeenEntry(NamedTuple):
 
 
 class AdminApi:
-    """An admin port, and those to which it redirects. Not thread-safe. Of its 40 methods all but the last few are one
+    """An admin port, and those to which it redirects. Not thread-safe. Of its 41 methods all but the last few are one
     REST call each, and what they share is a path: objects for each kind of resource would only be longer to write."""
 
     def __init__(
@@ -382,6 +382,10 @@ class AdminApi:
         """The health that the broker tells: "ok", or which of its data is damaged; an error of the common tree if it is
         not well."""
         return _text_of(self._call("GET", "/admin/v2/brokers/health"))
+
+    def metrics(self) -> str:
+        """The figures of the broker as text for Prometheus; ours speaks OpenMetrics, Apache Pulsar the older format."""
+        return self._call("GET", "/metrics/").decode("utf-8", "replace")
 
     def broker_of(self, topic: TopicName, *, tls: bool) -> str:
         """The service URL of the broker that serves ``topic``, for connections with or without TLS; "": it has none."""
