@@ -22,7 +22,9 @@ scrape_configs:
       - targets: ["127.0.0.1:8080"]
 ```
 
-`pulsarish metrics` prints the same text.
+`pulsarish metrics` prints the same text. Eight alert rules are in
+[alerts.yml](../conf/prometheus/alerts.yml), for `rule_files` of Prometheus; they take the job's name from above. A
+dashboard for Grafana is in [dashboard.json](../conf/prometheus/dashboard.json).
 
 Topics and subscriptions are told while their topic is loaded, which is from its first use after a start on. Rates are
 those of the last 10 to 20 seconds. A scrape takes turns with all other work of the broker; {READERS_MAX} clients at a
