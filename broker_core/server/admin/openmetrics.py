@@ -2,8 +2,8 @@
 """``Exposition``: the samples of one scrape as OpenMetrics text.
 
 All samples of a metric stand together, behind its type and its meaning, but figures come owner by owner. So a ``Table``
-keeps them as rows, and packs each of its columns into a piece of text whenever it has many rows: a third of the time
-that a line by line takes, and a third of the memory.
+keeps them as rows, and packs each of its columns into a piece of text whenever it has many rows: no line is made by
+itself, and few rows wait.
 Source: OpenMetrics 1.0, "Text format".
 """
 
