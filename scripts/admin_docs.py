@@ -8,8 +8,9 @@ from typing import Final
 
 from starlette.routing import Route
 
-from broker_core.base.policies import POLICIES
+from broker_core.base.policies import POLICIES, Policy
 from broker_core.server.admin.app import SECTIONS
+from broker_core.server.admin.unkept import UNKEPT, Unkept
 
 _INTRO: Final = (
     "# Admin REST",
@@ -28,6 +29,9 @@ _INTRO: Final = (
     "plus is `%2B`, and `%252B` where a name is encoded twice. `team%2Fjob` is read as well: decoded once, it holds",
     "nothing that the second time changes.",
     "",
+    "[admin-differences.md](admin-differences.md) lists the answers that differ from those of Apache Pulsar, with the",
+    "reason of each.",
+    "",
 )
 
 _POLICIES: Final = (
@@ -41,10 +45,26 @@ _POLICIES: Final = (
     "Topics that are not stored have the same paths under `/admin/v2/non-persistent/`; what means nothing to them",
     "cannot be set (405).",
     "",
+    "A rate is exact in the mean: what goes beyond it at once is paid for before anything else passes, and what nobody",
+    "used is not made up for. `publishRate` is that of all producers of a topic together. While it is used up the",
+    "connection of a producer is not read, so that consumers on the same connection wait, too. `dispatchRate` is that",
+    "of all consumers of a topic, `subscriptionDispatchRate` that of each of its subscriptions, in messages and bytes",
+    "of a `ratePeriodInSecond`. 0 or less is no limit. Those of a namespace hold for its stored topics.",
+    "",
     "| of a namespace | of a topic | applied |",
     "|---|---|---|",
     "| `backlogQuotaMap` (GET), `backlogQuota?backlogQuotaType=` | the same | yes |",
     "| `messageTTL` (seconds in the body) | `messageTTL?messageTTL=SECONDS` | yes |",
+)
+
+
+_UNKEPT: Final = (
+    "",
+    "Policies that are not kept are answered as where nobody has set them, and may be removed. To set one is refused",
+    "(405), unless what is asked for holds anyway:",
+    "",
+    "| of a namespace | of a topic | why not |",
+    "|---|---|---|",
 )
 
 
@@ -58,9 +78,14 @@ def admin_markdown() -> str:
     lines += _POLICIES
     for policy in POLICIES:
         if not policy.own_requests:
-            names = (f"`{name}`" if name else "" for name in (policy.namespace, policy.topic))
-            lines.append(f"| {' | '.join(names)} | {'yes' if policy.applied else ''} |")
+            lines.append(f"| {_names(policy)} | {'yes' if policy.applied else ''} |")
+    lines += _UNKEPT
+    lines += [f"| {_names(policy)} | {policy.why} |" for policy in UNKEPT]
     return "\n".join(lines) + "\n"
+
+
+def _names(policy: Policy | Unkept) -> str:
+    return " | ".join(f"`{name}`" if name else "" for name in (policy.namespace, policy.topic))
 
 
 def _row(route: Route) -> str:

@@ -3,7 +3,7 @@
 
 Owns the names, the bounds and the layering: a topic's own value goes before that of its namespace, that before the
 broker's setting (semantics 1.1.5). The result is an ordinary ``Settings`` for the topic, so that code that reads
-``topic.settings`` need not know of levels, and the two ``Quotas``, which no single setting can hold. A policy is one
+``topic.settings`` need not know of levels, and the ``Quotas``, which no single setting can hold. A policy is one
 field of ``Policies``, with a ``Policy`` beside its type: the broker, the admin API, the command line and the documents
 read everything from there. Knows neither where policies are kept (``policy_book``) nor where they are enforced.
 
@@ -33,6 +33,7 @@ COUNT_MAX: Final = 2**31 - 1
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 _Limit = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+_Rate = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 QuotaPolicy = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
 QuotaType = Literal["destination_storage", "message_age"]
@@ -159,6 +160,41 @@ class DelayedDelivery(_Compound, frozen=True):
     delay_max_ms: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(default=0, name="maxDeliveryDelayInMillis")
 
 
+class PublishRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What all producers of a topic may send together in a second; 0 or less is no limit (semantics 7.16)."""
+
+    publish_throttling_rate_in_msg: _Rate = -1
+    publish_throttling_rate_in_byte: _Rate = -1
+
+    @property
+    def per_s(self) -> tuple[float, float]:
+        """Messages and bytes in a second."""
+        return self.publish_throttling_rate_in_msg, self.publish_throttling_rate_in_byte
+
+
+class DispatchRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What all consumers of a topic, or of a subscription, may be sent together in a period of seconds; 0 or less is no
+    limit (semantics 7.16)."""
+
+    dispatch_throttling_rate_in_msg: _Rate = 0
+    dispatch_throttling_rate_in_byte: _Rate = 0
+    relative_to_publish_rate: bool = False
+    rate_period_in_second: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] = 1
+
+    @property
+    def per_s(self) -> tuple[float, float]:
+        """Messages and bytes in a second."""
+        period_s = self.rate_period_in_second
+        return self.dispatch_throttling_rate_in_msg / period_s, self.dispatch_throttling_rate_in_byte / period_s
+
+    def check(self) -> None:
+        """NotAllowedError if it is to follow the rate of publishing, which nothing here does."""
+        if self.relative_to_publish_rate:
+            raise NotAllowedError(
+                "a dispatch rate relative to the publish rate is not kept", hint="set relativeToPublishRate to false"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """One policy. ``namespace`` and ``topic`` are its names at each level, "" where it cannot be set; ``setting`` is
@@ -190,8 +226,10 @@ class Policy:
         """The last part of its path at level "N" or "T"; "" where it has none, or requests of its own."""
         return "" if level in self.own_requests else self.namespace if level == "N" else self.topic
 
-    def in_force(self, settings: Settings) -> object:
-        """The value that holds for a topic with these ``settings``."""
+    def in_force(self, settings: Settings, quotas: Quotas) -> object:
+        """The value that holds for a topic with these ``settings`` and ``quotas``."""
+        if self.field in _RATES:
+            return getattr(quotas, self.field)
         return getattr(settings, self.setting) if self.setting else self.kind.of(settings)
 
 
@@ -205,6 +243,9 @@ class Policies(
         "deduplication_snapshot_interval_seconds": "deduplicationSnapshotIntervalSeconds",
         "auto_topic_creation": "autoTopicCreationOverride",
         "auto_subscription_creation": "autoSubscriptionCreationOverride",
+        "publish_rate": "publishMaxMessageRate",
+        "dispatch_rate": "topicDispatchRate",
+        "subscription_dispatch_rate": "subscriptionDispatchRate",
     },
 ):
     """Everything that is set at one level; None where nothing is. Names in JSON are those of Pulsar's namespaces."""
@@ -273,11 +314,22 @@ class Policies(
         Policy("subscriptionTypesEnabled", "subscriptionTypesEnabled", applied=True, unset=()),
     ] = None
     """An empty list would allow no consumer: as in Pulsar it means that nothing is set."""
+    publish_rate: Annotated[
+        PublishRate | None, Policy("publishRate", "publishRate", no_content=True, null_removes="NT")
+    ] = None
+    dispatch_rate: Annotated[
+        DispatchRate | None, Policy("dispatchRate", "dispatchRate", applied=True, null_removes="NT")
+    ] = None
+    subscription_dispatch_rate: Annotated[
+        DispatchRate | None,
+        Policy("subscriptionDispatchRate", "subscriptionDispatchRate", applied=True, null_removes="NT"),
+    ] = None
     properties: dict[str, str] | None = None
 
     def check(self) -> None:
         """NotAllowedError if a value contradicts itself or another one of this level."""
-        for value in (self.retention_policies, self.auto_topic_creation):
+        rates = (self.dispatch_rate, self.subscription_dispatch_rate)
+        for value in (self.retention_policies, self.auto_topic_creation, *rates):
             if value is not None:
                 value.check()
         size = (self.backlog_quota_map or {}).get("destination_storage")
@@ -308,11 +360,17 @@ POLICIES: Final = tuple(_table())
 """Every policy but the properties of a namespace."""
 
 
+_RATES: Final = ("publish_rate", "dispatch_rate", "subscription_dispatch_rate")
+
+
 class Quotas(msgspec.Struct, frozen=True):
-    """The two backlog quotas in force for a topic."""
+    """The two backlog quotas and the rates in force for a topic: under the names of ``Policies``."""
 
     size: BacklogQuota
     age: BacklogQuota
+    publish_rate: PublishRate = PublishRate()
+    dispatch_rate: DispatchRate = DispatchRate()
+    subscription_dispatch_rate: DispatchRate = DispatchRate()
 
 
 def settings_under(settings: Settings, *levels: Policies) -> Settings:
@@ -332,11 +390,12 @@ def settings_under(settings: Settings, *levels: Policies) -> Settings:
 
 
 def quotas_under(settings: Settings, *levels: Policies) -> Quotas:
-    """The backlog quotas in force under ``levels``, the strongest of which comes last."""
+    """The quotas and rates in force under ``levels``, the strongest of which comes last."""
     policy = settings.backlog_quota_default_retention_policy
     size = BacklogQuota(limit_bytes=settings.backlog_quota_default_limit_bytes, policy=policy)
     age = BacklogQuota(limit_s=settings.backlog_quota_default_limit_second, policy=policy)
     for level in levels:
         quotas = level.backlog_quota_map or {}
         size, age = quotas.get("destination_storage", size), quotas.get("message_age", age)
-    return Quotas(size, age)
+    rates = {rate: value for level in levels for rate in _RATES if (value := getattr(level, rate)) is not None}
+    return Quotas(size, age, **rates)

@@ -11,19 +11,26 @@ from typing import NamedTuple, Protocol
 
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import Position
+from broker_core.broker.rate_limits import RateLimit
 from broker_core.storage.ledger import StoredEntry
 
 
 class InFlight:
     """Entries that a connection has sent and that are not answered yet, of all of its producers together, and the bytes
     of those that are to be stored. Entries of a producer that is gone count until they are stored, because they take
-    memory until then."""
+    memory until then.
 
-    __slots__ = ("entries", "size_bytes")
+    ``used_up``: limits of rates for which the connection has to wait before it is read any further. ``rated``: a
+    producer of the connection has had a limit.
+    """
+
+    __slots__ = ("entries", "rated", "size_bytes", "used_up")
 
     def __init__(self) -> None:
         self.entries = 0
         self.size_bytes = 0
+        self.used_up: set[RateLimit] = set()
+        self.rated = False
 
     def add(self, entries: int, size_bytes: int) -> None:
         """So much more is unanswered; less, if it is negative."""

@@ -169,6 +169,7 @@ class TopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
     msg_chunk_published: bool = False
     topic_creation_time_stamp: int = 0
     last_publish_time_stamp: int = 0
+    publish_rate_limited_times: int = 0
     waiting_publishers: int = 0
     non_contiguous_deleted_messages_ranges: int = 0
     entries_stored: int = 0  # [ours]
@@ -318,6 +319,7 @@ def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
         msg_chunk_published=topic.chunks_in.messages > 0,
         topic_creation_time_stamp=topic.created_ms,
         last_publish_time_stamp=max((each.last_ms for each in topic.log.ledgers()), default=0),
+        publish_rate_limited_times=topic.publish_rate.used_up_times,
         waiting_publishers=topic.producers.waiting,
         non_contiguous_deleted_messages_ranges=sum(
             each.cursor.deleted.runs_count() for each in topic.subscriptions.values()

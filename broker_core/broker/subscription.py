@@ -18,6 +18,7 @@ from broker_core.base.errors import (
     PersistenceServerError,
     ServerError,
 )
+from broker_core.base.policies import Quotas
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
@@ -33,6 +34,7 @@ from broker_core.broker.dispatch.log_reader import LogReader
 from broker_core.broker.dispatch.shared import SharedDispatcher
 from broker_core.broker.dispatch.single_active import SingleActiveDispatcher
 from broker_core.broker.membership import check_joinable, deletion_problem
+from broker_core.broker.rate_limits import RateLimit
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import SubscribeRequest
 from broker_core.broker.sinks import ConsumerSink
@@ -49,6 +51,7 @@ class SubscriptionHost(DispatchHost, Protocol):
     log: TopicLog
     messages: StoredMessages
     settings: Settings
+    quotas: Quotas
     delays: TopicDelays
 
     @property
@@ -80,6 +83,8 @@ class Subscription:
         self.journal = journal
         self.properties = properties
         self.traffic = Traffic(host.clock)
+        self.dispatch_rate = RateLimit(host.clock, host.timers)
+        self.dispatch_rate.set(*host.quotas.subscription_dispatch_rate.per_s)
         self.acks = Acknowledgement(host, name, cursor, journal, self._go_on)
         self.dispatcher = Dispatcher(cursor)
         self.reader = LogReader(
@@ -296,9 +301,8 @@ class Subscription:
     def _new_dispatcher(self, request: SubscribeRequest) -> Dispatcher:
         self.reader.begin_anew()
         host, delays = self._host, partial(self._host.delays.tracker, self.cursor)
-        context = DispatchContext(
-            host, self.name, self.cursor, self.reader, host.settings, self.traffic, self.acks, delays
-        )
+        parts = (self.cursor, self.reader, host.settings, self.traffic, self.acks, delays, self.dispatch_rate)
+        context = DispatchContext(host, self.name, *parts)
         if request.kind.has_active_consumer:
             return SingleActiveDispatcher(request.kind, context)
         if request.kind.routes_by_key:

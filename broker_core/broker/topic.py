@@ -44,6 +44,7 @@ from broker_core.broker.membership import (
 from broker_core.broker.publishing.deduplication import DeduplicationCursor, forget_sequence_ids
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.publishing.producers import Producers
+from broker_core.broker.rate_limits import RateLimit
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import InitialPosition, ProducerRequest, SubscribeRequest
 from broker_core.broker.sinks import ConsumerSink, ProducerSink
@@ -82,7 +83,8 @@ def deduplicates(name: TopicName, settings: Settings) -> bool:
 class Topic:
     """A loaded topic. ``subscriptions`` are by name, durable and not.
 
-    A topic has 31 methods, as producers, subscriptions and policies meet here; each asks the part that knows the rule.
+    A topic has 26 attributes and 32 methods, as producers, subscriptions and policies meet here; each asks the part
+    that knows the rule.
     """
 
     def __init__(
@@ -110,6 +112,9 @@ class Topic:
         self.turns = surroundings.turns
         self.unacked = surroundings.unacked
         self.reserve = surroundings.reserve
+        self.publish_rate = RateLimit(self.clock, self.timers)
+        self.dispatch_rate = RateLimit(self.clock, self.timers)
+        self._set_rates()
         self.traffic_in = Traffic(self.clock)
         self.traffic_out = Traffic(self.clock)
         self.chunks_in = Traffic(self.clock)
@@ -166,6 +171,7 @@ class Topic:
         producer.check_with(
             deduplication=self.deduplication.ids if self.deduplication is not None else None,
             delays=self.delays if self.delays.limited else None,
+            rate=self.publish_rate if self.publish_rate.limited else None,
         )
 
     def _producer_left(self, producer: Producer) -> None:
@@ -352,10 +358,16 @@ class Topic:
         except ServiceNotReadyError as error:  # clients are told when they come back
             logger.error("deduplication cannot begin topic=%s error=%s", self.name, error)
             self.start_over()
+        self._set_rates()
         for subscription in list(self.subscriptions.values()):
+            subscription.dispatch_rate.set(*quotas.subscription_dispatch_rate.per_s)
             subscription.dispatcher.settings_changed(settings)
         for producer in self.producers.all():
             self._set_checks(producer)
+
+    def _set_rates(self) -> None:
+        self.publish_rate.set(*self.quotas.publish_rate.per_s)
+        self.dispatch_rate.set(*self.quotas.dispatch_rate.per_s)
 
     # -- the log
 

@@ -15,6 +15,7 @@ from typing import Final, cast
 from broker_core.base.errors import DiskFailedError, NotAllowedError, RemoteProtocolError
 from broker_core.base.limits import FRAME_SLACK_BYTES
 from broker_core.base.turns import Chore, Kind
+from broker_core.broker.rate_limits import RateLimit
 from broker_core.server import conversation
 from broker_core.server.budgets import InputAccount, PublishAccount, allocate
 from broker_core.server.channels import NO_REQUEST, Link
@@ -50,7 +51,7 @@ _BACKLOG: Final = 1024
 class Connection(asyncio.BufferedProtocol):
     """The event loop's view of one client.
 
-    It has 30 methods: seven are asyncio's, and the others say in which order a connection reads, works, waits and ends,
+    It has 31 methods: seven are asyncio's, and the others say in which order a connection reads, works, waits and ends,
     which could not be followed over several files.
     """
 
@@ -164,7 +165,16 @@ class Connection(asyncio.BufferedProtocol):
             self.pause_reading()
         if session.producers or session.leaving:
             self._node.publish_budget.published(self._account)
+        if session.in_flight.used_up:
+            self._wait_for(session.in_flight.used_up)
         return True
+
+    def _wait_for(self, used_up: set[RateLimit]) -> None:
+        """Read on when what was sent is within each of these rates again (semantics 7.16)."""
+        for limit in used_up:
+            self.pause_reading()
+            limit.wait(self.resume_reading)
+        used_up.clear()
 
     def _go_on_with(self, steps: Iterator[None], is_over: Callable[[], bool]) -> None:
         for _ in steps:

@@ -16,7 +16,7 @@ from broker_core.base.errors import RemoteProtocolError, ServerError
 from broker_core.base.limits import COMMAND_BYTES_MAX, COMMAND_PARTS_MAX
 from broker_core.server.handlers import consuming, handshake, lookup, producing
 from broker_core.server.joint_sends import send_jointly
-from broker_core.server.session import Session, SessionState
+from broker_core.server.session import SENDS_AT_ONCE_MAX, Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.core.hot_commands import parse_acks, parse_flow, parse_sends
 from broker_core.wire.frames import Frame
@@ -70,17 +70,25 @@ RULES: Final[dict[int, Rule]] = {
 def receive(session: Session, frames: list[Frame], is_over: Callable[[], bool]) -> int:
     """Act on ``frames``; how many were acted on. RemoteProtocolError: the connection must end.
 
-    Stops early when ``is_over``, when something is to be done in steps (``session.steps``), and while the client has
-    far too many answers unread, for one small request can have a large answer.
+    Stops early when ``is_over``, when something is to be done in steps (``session.steps``), when the rate of a topic is
+    used up, and while the client has far too many answers unread, for one small request can have a large answer.
     """
     serialised = [command for command, _body in frames]
     number = 0
     while number < len(frames):
         heads = parse_sends(serialised, number)
         if heads:
+            rated = session.in_flight.rated
+            if rated and len(heads) > session.sends_at_once:
+                heads = heads[: session.sends_at_once]
             end = number + len(heads)
             send_jointly(session, heads, [body for _command, body in frames[number:end]])
             number = end
+            if session.in_flight.used_up:
+                session.sends_at_once = max(1, session.sends_at_once // 4)
+                return number
+            if rated:
+                session.sends_at_once = min(SENDS_AT_ONCE_MAX, 2 * session.sends_at_once)
             continue
         if session.link.outbox.flooded:
             return number

@@ -39,6 +39,10 @@ class SessionState(Enum):
     CLOSED = "closed"
 
 
+SENDS_AT_ONCE_MAX: Final = 1024
+"""More than are read at a time: no limit."""
+
+
 @dataclass(slots=True)
 class Node:
     """Parts that all sessions of one broker process share. The URLs are known once the ports are bound."""
@@ -70,6 +74,9 @@ class Session:
     """Producers that the client has closed, with sends that are not answered; their ids are free again."""
     consumers: dict[int, ConsumerChannel] = field(default_factory=dict)
     watches: dict[int, TopicWatch] = field(default_factory=dict)
+    sends_at_once: int = 1
+    """SENDs that are acted on together where there is a rate; they become more while it is not used up. Else all that
+    have come would go beyond it each time that the connection is read on."""
     steps: Iterator[None] | None = None
     """Steps that are left of the command that came last; nothing else is acted on before."""
 

@@ -13,6 +13,13 @@ from broker_core.base.policies import POLICIES
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
 
+_DISPATCH = {
+    "dispatchThrottlingRateInMsg": 10,
+    "dispatchThrottlingRateInByte": 1000,
+    "relativeToPublishRate": False,
+    "ratePeriodInSecond": 2,
+}
+
 BODIES: dict[str, tuple[Any, Any]] = {
     "retention_policies": (
         {"retentionTimeInMinutes": 10, "retentionSizeInMB": 20},
@@ -29,6 +36,12 @@ BODIES: dict[str, tuple[Any, Any]] = {
         {"active": True, "tickTime": -1},
     ),
     "subscription_types_enabled": (["Shared", "Key_Shared"], ["Durable"]),
+    "publish_rate": (
+        {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": -1},
+        {"publishThrottlingRateInMsg": "many"},
+    ),
+    "dispatch_rate": (_DISPATCH, {**_DISPATCH, "ratePeriodInSecond": 0}),
+    "subscription_dispatch_rate": (_DISPATCH, {**_DISPATCH, "relativeToPublishRate": True}),
 }
 """A good and a bad body of the policies that are no counts."""
 
@@ -250,7 +263,8 @@ def test_the_default_policies_of_the_go_library_make_a_namespace(http: httpx.Cli
     [
         {"encryption_required": True},
         {"schema_compatibility_strategy": "FULL"},
-        {"topicDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 5}}},
+        {"topicDispatchRate": {"elsewhere": {"dispatchThrottlingRateInMsg": 5}}},
+        {"replicatorDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 5}}},
         {"auth_policies": {"namespace_auth": {"me": ["produce"]}}},
         {"persistence": {"bookkeeperEnsemble": 3}},
         {"antiAffinityGroup": "group"},
@@ -326,3 +340,26 @@ def test_a_limit_holds_over_the_wire(broker: RunningBroker, http: httpx.Client, 
         must_succeed(client.open_producer(f"persistent://{namespace}/t", producer_id=0))
         refused = client.open_producer(f"persistent://{namespace}/t", producer_id=1)
         assert "maxProducersPerTopic" in refused.error.message
+
+
+def test_a_namespace_has_its_rates_by_cluster(http: httpx.Client) -> None:
+    """1.1.5, 7.16: as Pulsar's object of a namespace has them, made with and shown."""
+    name = f"public/n{uuid.uuid4().hex[:8]}"
+    publish = {"standalone": {"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": 7}}
+    assert http.put(f"/namespaces/{name}", json={"publishMaxMessageRate": publish}).status_code == 204
+    assert http.get(f"/namespaces/{name}/publishRate").json() == publish["standalone"]
+    assert http.post(f"/namespaces/{name}/dispatchRate", json=_DISPATCH).status_code == 204
+    shown = http.get(f"/namespaces/{name}").json()
+    assert shown["publishMaxMessageRate"] == publish
+    assert shown["topicDispatchRate"] == {"standalone": _DISPATCH}
+    assert shown["subscriptionDispatchRate"] == {}
+    assert http.put(f"/persistent/{name}/t").status_code == 204
+    assert http.get(f"/persistent/{name}/t/dispatchRate?applied=true").json() == _DISPATCH
+
+
+def test_the_longest_delay_has_a_second_name(http: httpx.Client, namespace: str) -> None:
+    """6.1: Go's admin library sends it as maxDelayInMillis, and means it."""
+    path = f"{base('topic', namespace)}/delayedDelivery"
+    asked = {"active": True, "tickTime": 500.0, "maxDelayInMillis": 5000}
+    assert http.post(path, json=asked).status_code == 204
+    assert http.get(path).json() == {"active": True, "tickTime": 500, "maxDeliveryDelayInMillis": 5000}

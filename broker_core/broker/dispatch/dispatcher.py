@@ -25,6 +25,7 @@ from broker_core.broker.delayed.tracker import DelayedTracker
 from broker_core.broker.dispatch.key_shared.draining import KeyStats
 from broker_core.broker.dispatch.log_reader import LogReader
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
+from broker_core.broker.rate_limits import RateLimit
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import KeySharedPolicy
 
@@ -41,6 +42,7 @@ class DispatchHost(Protocol):
     turns: Turns
     unacked: BrokerUnacked
     traffic_out: Traffic
+    dispatch_rate: RateLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class DispatchContext:
     """The surroundings of a dispatcher. ``traffic`` counts what goes out, as the host's ``traffic_out`` does.
 
     ``settings`` are those with which the dispatcher begins. ``track_delays`` makes what holds entries back that are not
-    due; None: delayed delivery is switched off.
+    due; None: delayed delivery is switched off. ``rate``: the limit of what is sent to all its consumers.
     """
 
     host: DispatchHost
@@ -59,6 +61,7 @@ class DispatchContext:
     traffic: Traffic
     acks: Acknowledgement
     track_delays: Callable[[], DelayedTracker | None]
+    rate: RateLimit
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from broker_core.broker.dispatch.entry_source import EntrySource
 from broker_core.broker.dispatch.given_out import GivenOut, WaitingRoom
 from broker_core.broker.dispatch.passes import Passes
 from broker_core.broker.dispatch.round_robin import RoundRobin
+from broker_core.broker.rate_limits import Gate, Room
 from broker_core.broker.requests import SubscriptionType
 
 _SHARE_OF_A_PASS: Final = 2
@@ -66,6 +67,7 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
         self._context = context
         self._members: RoundRobin[Consumer] = RoundRobin()
         self._passes = Passes(context.host.turns, self._pass)
+        self._gate = Gate(context.rate, context.host.dispatch_rate, self._passes.kick)
         self.book = GivenOut(context, self._members, room, self._passes)
         self.source = EntrySource(context, self.book, room, self._passes.kick)
         self.acked = self.book.acked
@@ -117,6 +119,7 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
 
     def close(self) -> None:
         self._passes.stop()
+        self._gate.close()
         self.book.unacked.close()
         self._context.acks.listeners.remove(self)
         self.source.close()
@@ -206,7 +209,24 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
         wanted = self._wanted_entries()
         if not wanted:
             return False
+        if self._gate.limited:
+            return self._deal_out_limited(wanted)
         return self._deal_out(wanted)
+
+    def _deal_out_limited(self, wanted: int) -> bool:
+        """``_deal_out`` of no more than the rates leave room for, as far as the mean size of entries tells."""
+        room = self._gate.room()
+        if room is None:
+            return False
+        traffic = self._context.traffic
+        messages, size_bytes = traffic.messages, traffic.bytes
+        more = self._deal_out(min(wanted, self._entries_for(room)))
+        self._gate.take(traffic.messages - messages, traffic.bytes - size_bytes)
+        return more
+
+    def _entries_for(self, room: Room) -> int:
+        messages = min(room.messages, room.size_bytes / max(1.0, self._context.traffic.bytes_per_message))
+        return max(1, int(messages / self.book.average_messages))
 
     @abstractmethod
     def _deal_out(self, wanted: int) -> bool:

@@ -17,6 +17,7 @@ from broker_core.broker.dispatch.active_consumer import ActiveConsumer
 from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher, DispatchStats
 from broker_core.broker.dispatch.key_shared.selectors import StickyRanges, wanted_ranges
 from broker_core.broker.dispatch.passes import Passes
+from broker_core.broker.rate_limits import Gate
 from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.sinks import Delivery
 from broker_core.storage.ledger import StoredEntry
@@ -44,6 +45,7 @@ class SingleActiveDispatcher(Dispatcher):
         self._takeover: TimerHandle | None = None
         self._average_messages = 1.0
         self._passes = Passes(context.host.turns, self._pass)
+        self._gate = Gate(context.rate, context.host.dispatch_rate, self._passes.kick)
 
     @property
     def active(self) -> Consumer | None:
@@ -78,6 +80,7 @@ class SingleActiveDispatcher(Dispatcher):
 
     def close(self) -> None:
         self._passes.stop()
+        self._gate.close()
         self._cancel_takeover()
 
     def _follow(self, former: Consumer | None) -> None:
@@ -140,14 +143,18 @@ class SingleActiveDispatcher(Dispatcher):
         consumer = self._active.consumer
         if consumer is None or self._takeover is not None or consumer.permits <= 0 or not consumer.sink.writable:
             return False
+        room = self._gate.room()
+        if room is None:
+            return False
         settings = self._context.settings
+        messages = min(consumer.permits, room.messages)
         start = self.read_position
         if not self._cursor.untouched_from(start):
             start = self.read_position = self._cursor.skip_acked(start)
         entries = self._reader.read(
             start,
-            min(settings.dispatcher_max_read_batch_size, max(1, int(consumer.permits / self._average_messages))),
-            settings.dispatcher_max_read_size_bytes,
+            min(settings.dispatcher_max_read_batch_size, max(1, int(messages / self._average_messages))),
+            min(settings.dispatcher_max_read_size_bytes, room.size_bytes),
         )
         if not entries:
             return False
@@ -200,6 +207,7 @@ class SingleActiveDispatcher(Dispatcher):
         for traffic in (self._context.traffic, self._context.host.traffic_out):
             traffic.messages += messages
             traffic.bytes += size
+        self._gate.take(messages, size)
         consumer.send(deliveries, messages, size, self._context.host.clock.now_ms())
 
     def _pass_by(self, entry: StoredEntry) -> None:

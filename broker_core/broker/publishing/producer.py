@@ -32,6 +32,7 @@ from broker_core.broker.publishing.deduplication import (
     ids_of,
     is_recorded,
 )
+from broker_core.broker.rate_limits import RateLimit
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import ProducerRequest
 from broker_core.broker.sinks import InFlight, JointSink, ProducerSink
@@ -80,10 +81,10 @@ class Producer:
 
     ``plain_log``: the log, while nothing has to be checked of a small entry of one message, which may then go in with
     those of other producers (``JointRun``); else None.
-    ``delays``: the topic's limit of delays, if it has any.
+    ``delays``: the topic's limit of delays, ``rate`` that of publishing, if it has any.
     ``deduplication``: the topic's known sequence ids, None while it does not keep them.
 
-    A producer has 27 attributes: each entry that is sent needs most of them, and groups of them would cost it a step
+    A producer has 28 attributes: each entry that is sent needs most of them, and groups of them would cost it a step
     each.
     """
 
@@ -107,6 +108,7 @@ class Producer:
     topic_epoch: int | None = field(default=None, init=False)
     deduplication: Deduplication | None = field(default=None, init=False)
     delays: TopicDelays | None = field(default=None, init=False)
+    rate: RateLimit | None = field(default=None, init=False)
     _sink: ProducerSink | None = field(init=False)
     _of_connection: InFlight = field(init=False)
     plain_log: EntryLog | None = field(default=None, init=False)
@@ -127,10 +129,15 @@ class Producer:
         self._on_durable = self._durable
         self._on_recorded = self._recorded
 
-    def check_with(self, *, deduplication: Deduplication | None, delays: TopicDelays | None) -> None:
+    def check_with(
+        self, *, deduplication: Deduplication | None, delays: TopicDelays | None, rate: RateLimit | None
+    ) -> None:
         """From now on check what is sent against these."""
         self.deduplication = deduplication
         self.delays = delays
+        self.rate = rate
+        if rate is not None:
+            self._of_connection.rated = True
         self._look_whether_plain()
 
     def _look_whether_plain(self) -> None:
@@ -138,6 +145,7 @@ class Producer:
             self.accepting
             and self.deduplication is None
             and self.delays is None
+            and self.rate is None
             and self.message_bytes_max >= SMALL_ENTRY_BYTES_MAX
         )
         self.plain_log = self.log if plain else None
@@ -218,6 +226,10 @@ class Producer:
         for traffic in (self.traffic, self.topic_traffic):
             traffic.messages += messages
             traffic.bytes += size_bytes
+        if self.rate is not None:
+            self.rate.take(messages, size_bytes)
+            if self.rate.is_used_up:
+                self._of_connection.used_up.add(self.rate)
 
     def joined(self, size_bytes: int) -> None:
         """A small entry of one message went into ``plain_log`` with those of others; ``JointRun`` counts for all."""

@@ -21,6 +21,7 @@ from broker_core.server.admin import (
     subscriptions,
     tenants,
     topics,
+    unkept,
 )
 from broker_core.server.admin.answers import refusal
 from broker_core.server.admin.middleware import DurableAnswers, Guard, OneATurn, RefusalLog, RequestTurns, TooLargeError
@@ -37,8 +38,9 @@ SECTIONS: Final = (
     ("Delayed messages (paths of our own)", messages.DELAYED_ROUTES),
     ("Topics that are not stored", non_persistent.ROUTES),
     ("Metrics", metrics.ROUTES),
+    ("What this broker does not have", unkept.OWN_ROUTES),
 )
-"""All routes but those of policies, by the headings under which docs/admin.md lists them."""
+"""All routes but those of policies, kept or not, by the headings under which docs/admin.md lists them."""
 
 _SHOWN_PATH_MAX: Final = 200
 """Characters of a path that an error repeats."""
@@ -47,7 +49,7 @@ _SHOWN_PATH_MAX: Final = 200
 def build_app(node: Node) -> ASGIApp:
     """The application that answers for ``node``."""
     app = Starlette(
-        routes=[*(route for _, routes in SECTIONS for route in routes), *policies.ROUTES],
+        routes=[*(route for _, routes in SECTIONS for route in routes), *policies.ROUTES, *unkept.ROUTES],
         exception_handlers={
             HTTPException: _on_http_error,
             TooLargeError: _on_too_large,

@@ -28,13 +28,8 @@ BUNDLE: Final = "_".join(BUNDLES["boundaries"])
 _NOTHING: Final[dict[str, Any]] = {
     "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
     "allowed_clusters": [],
-    **{
-        rate: {}
-        for rate in (
-            *("clusterDispatchRate", "topicDispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate"),
-            *("clusterSubscribeRate", "publishMaxMessageRate", "latency_stats_sample_rate"),
-        )
-    },
+    **{rate: {} for rate in ("clusterDispatchRate", "replicatorDispatchRate", "clusterSubscribeRate")},
+    "latency_stats_sample_rate": {},
     "deleted": False,
     "encryption_required": False,
     "subscription_auth_mode": "None",
@@ -61,18 +56,24 @@ _NOT_SHOWN: Final[dict[str, Any]] = {
 
 _CLUSTERS: Final = ("replication_clusters", "allowed_clusters")
 
+_OF_CLUSTERS: Final = ("publishMaxMessageRate", "topicDispatchRate", "subscriptionDispatchRate")
+"""Policies that Pulsar keeps by cluster, of which there is one."""
+
 
 def namespace_object(broker: Broker, name: NamespaceName) -> dict[str, Any]:
     """Everything that is set for an existing namespace, and what it has without being asked."""
     policies = broker.policies.of_namespace(name)
     quotas = {kind: quota_answer(quota) for kind, quota in (policies.backlog_quota_map or {}).items()}
+    shown = msgspec.to_builtins(policies)
+    cluster = broker.policies.settings.cluster_name
     return {
         **_NOTHING,
-        "replication_clusters": [broker.policies.settings.cluster_name],
+        "replication_clusters": [cluster],
         "bundles": BUNDLES,
         "properties": {},
         "subscription_types_enabled": [],
-        **msgspec.to_builtins(policies),
+        **shown,
+        **{rate: {cluster: shown[rate]} if rate in shown else {} for rate in _OF_CLUSTERS},
         "backlog_quota_map": quotas,
     }
 
@@ -86,6 +87,12 @@ def policies_asked_for(content: dict[str, Any], cluster: str) -> Policies:
     for field in _CLUSTERS:
         if (clusters := given.pop(field, [])) not in ([], [cluster]):
             raise RefusedError(403, f"{str(clusters)[:80]} is not the cluster of this broker, [{cluster!r}]")
+    for rate in _OF_CLUSTERS:
+        rates = given.pop(rate, {})
+        if not isinstance(rates, dict) or set(rates) - {cluster}:
+            raise BadRequestError(f"{rate} of {str(rates)[:80]!r} is not a rate of the cluster {cluster!r}")
+        if rates:
+            given[rate] = rates[cluster]
     for field, nothing in {**_NOTHING, **_NOT_SHOWN}.items():
         if (value := given.pop(field, nothing)) != nothing and not _is_empty(value):
             raise BadRequestError(

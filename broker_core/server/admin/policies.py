@@ -12,7 +12,7 @@ cannot be set for one (405). Source: Pulsar docs, "Admin API - namespaces", "Top
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
@@ -25,11 +25,12 @@ from broker_core.base.policies import (
     POLICIES,
     AutoTopicCreation,
     BacklogQuota,
+    DelayedDelivery,
+    DispatchRate,
     Policies,
     Policy,
     Retention,
 )
-from broker_core.base.settings import Settings
 from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, json_answer
 from broker_core.server.admin.bodies import decoded
 from broker_core.server.admin.requests import AdminRequest, Handler, Route
@@ -58,7 +59,7 @@ class _Level:
         """The policies; 404 if there is no such namespace or topic, 412 for a partition."""
         policies = self.request.broker.policies
         if self.of_topic:
-            return policies.of_topic(_whole_topic(self.request))
+            return policies.of_topic(whole_topic(self.request))
         return policies.of_namespace(self.request.existing_namespace())
 
     async def change(self, **fields: object) -> None:
@@ -71,12 +72,13 @@ class _Level:
             applying = broker.set_namespace_policies(self.request.namespace_name, policies)
         await self.request.in_turns(applying)
 
-    def settings(self) -> Settings:
-        """The settings in force for the topic in the path."""
-        return self.request.broker.policies.settings_of(self.request.existing_topic())
+    def in_force(self, policy: Policy) -> object:
+        """The value that holds for the topic in the path, whatever says so."""
+        policies, name = self.request.broker.policies, self.request.existing_topic()
+        return policy.in_force(policies.settings_of(name), policies.quotas_of(name))
 
 
-def _whole_topic(request: AdminRequest) -> TopicName:
+def whole_topic(request: AdminRequest) -> TopicName:
     """The topic in the path, which must not be a partition: as in Pulsar these have no policies of their own."""
     name = request.topic_name
     if name.partition_index >= 0:
@@ -93,19 +95,35 @@ def _check_stored(request: AdminRequest, unstored: bool = False) -> None:
 def _value(content: bytes, policy: Policy, name: str) -> object:
     """The body as a value of the policy; 400 if it is of another kind, ``bad_value`` if it is out of bounds."""
     try:
-        value = decoded(content, policy.kind)
+        value: Any = _delayed_delivery(content) if policy.kind is DelayedDelivery else decoded(content, policy.kind)
     except msgspec.DecodeError as error:
         raise BadRequestError(f"the request body cannot be read: {error}") from error
     if isinstance(value, tuple):
         return _as_field(policy.field, list(dict.fromkeys(value)))  # in Pulsar it is a set
     if policy.kind is int:
         _check_count(value, name)
-    if isinstance(value, Retention | AutoTopicCreation):
+    if isinstance(value, Retention | AutoTopicCreation | DispatchRate):
         try:
             value.check()
         except NotAllowedError as error:
             raise RefusedError(policy.bad_value, str(error)) from error
     return _as_field(policy.field, value)
+
+
+class _DelayedDeliveryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Delayed delivery as clients send it: Go's admin library has a name of its own for the longest delay."""
+
+    active: bool = False
+    tick_time: int = 0
+    max_delivery_delay_in_millis: int = 0
+    max_delay_in_millis: int = 0
+
+
+def _delayed_delivery(content: bytes) -> DelayedDelivery:
+    body: _DelayedDeliveryBody = decoded(content, _DelayedDeliveryBody)
+    longest_ms = body.max_delivery_delay_in_millis or body.max_delay_in_millis
+    asked = {"active": body.active, "tickTime": body.tick_time, "maxDeliveryDelayInMillis": longest_ms}
+    return msgspec.convert(asked, DelayedDelivery)
 
 
 def _check_count(value: int, name: str) -> None:
@@ -133,7 +151,7 @@ def _handlers(policy: Policy) -> dict[str, Handler]:
         level = _Level(request)
         value = getattr(level.read(), policy.field)
         if value is None and policy.applied and level.of_topic and request.flag("applied"):
-            value = policy.in_force(level.settings())
+            value = level.in_force(policy)
         if value is None and policy.no_content and level.of_topic:
             return None
         return _answer(policy.unset if value is None else value)

@@ -41,7 +41,8 @@ OF_TOPICS: Final[dict[str, Any]] = {
         0,
     ),
 }
-"""No replication, transactions, offloading, limits of rates, compaction, and no topics of the broker's own."""
+"""No replication, transactions, offloading, compaction, no topics of the broker's own, and no rates of what is not
+stored."""
 
 _NO_LEDGER: Final = -1
 

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies of Pulsar that this broker does not keep: answered as where nobody has set them.
+
+Admin tools ask for them, and remove them, without asking first whether there is such a thing. Setting one is refused
+(405) with the reason, unless what is asked for holds anyway: a policy that was taken and did nothing would be a lie.
+Owns the table of them, from which docs/admin.md is made. Source: Pulsar docs, "Admin API - namespaces", "Topic
+policies"; the answers are those of a standalone Apache Pulsar.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from broker_core.base.positions import POSITION_EARLIEST
+from broker_core.server.admin.answers import RefusedError, json_answer
+from broker_core.server.admin.policies import whole_topic
+from broker_core.server.admin.requests import AdminRequest, Handler, Route, message_id
+
+_ONE_CLUSTER: Final = "this broker is a cluster by itself"
+_NO_BOOKIES: Final = "entries are in files of this broker, and not with bookies"
+_NO_OFFLOADING: Final = "nothing is offloaded to another store"
+_NO_COMPACTION: Final = "topics are not compacted"
+_NO_SCHEMAS: Final = "no schemas are kept"
+_NO_ROLES: Final = "this broker knows no roles"
+
+
+@dataclass(frozen=True, slots=True)
+class Unkept:
+    """One such policy. ``namespace`` and ``topic``: its paths at each level, "" where Pulsar has none; ``why`` it is
+    not kept; ``method`` that sets it. ``unset``: what is answered to a GET, None for nothing. ``removable``: whether
+    there is a DELETE.
+    """
+
+    namespace: str
+    topic: str
+    why: str
+    method: str = "POST"
+    unset: Any = None
+    removable: bool = True
+
+
+UNKEPT: Final = (
+    Unkept("persistence", "persistence", _NO_BOOKIES),
+    Unkept("persistence/bookieAffinity", "", _NO_BOOKIES),
+    Unkept("offloadThreshold", "", _NO_OFFLOADING, "PUT", -1, removable=False),
+    Unkept("offloadThresholdInSeconds", "", _NO_OFFLOADING, "PUT", -1, removable=False),
+    Unkept("offloadDeletionLagMs", "", _NO_OFFLOADING, "PUT"),
+    Unkept("offloadPolicies", "offloadPolicies", _NO_OFFLOADING),
+    Unkept("replicatorDispatchRate", "replicatorDispatchRate", _ONE_CLUSTER),
+    Unkept("subscribeRate", "subscribeRate", "subscribing is not limited by a rate"),
+    Unkept("inactiveTopicPolicies", "inactiveTopicPolicies", "topics are not deleted for not being used"),
+    Unkept("antiAffinity", "", _ONE_CLUSTER),
+    Unkept("compactionThreshold", "", _NO_COMPACTION, "PUT"),
+    Unkept("", "compactionThreshold", _NO_COMPACTION),
+    Unkept("schemaValidationEnforced", "schemaValidationEnforced", _NO_SCHEMAS, unset=False),
+    Unkept("schemaCompatibilityStrategy", "", _NO_SCHEMAS, "PUT", "UNDEFINED", removable=False),
+    Unkept("", "schemaCompatibilityStrategy", _NO_SCHEMAS, "PUT"),
+    Unkept("isAllowAutoUpdateSchema", "", _NO_SCHEMAS, unset=True),
+    Unkept("encryptionRequired", "", "producers are not asked whether they encrypt", unset=False),
+    Unkept("subscriptionAuthMode", "", _NO_ROLES, unset="None"),
+    Unkept("entryFilters", "entryFilters", "there are no filters of entries"),
+)
+
+
+def _handlers(policy: Unkept, name: str) -> dict[str, Handler]:
+    async def get(request: AdminRequest) -> object:
+        _check_place(request)
+        return Response(media_type="application/json") if policy.unset is None else json_answer(policy.unset)
+
+    async def set_(request: AdminRequest) -> None:
+        _check_place(request)
+        wanted = await request.body_as(Any)
+        if wanted not in (None, policy.unset):
+            raise RefusedError(405, f"{name} of {str(wanted)[:80]!r} cannot be set: {policy.why}")
+
+    async def remove(request: AdminRequest) -> None:
+        _check_place(request)
+
+    removing: dict[str, Handler] = {"DELETE": remove} if policy.removable else {}
+    return {"GET": get, policy.method: set_, **removing}
+
+
+def _check_place(request: AdminRequest) -> None:
+    """An error if the namespace or the topic in the path does not exist."""
+    if "topic" in request.path_params:
+        whole_topic(request)
+    else:
+        request.existing_namespace()
+
+
+# -- requests of their own kind
+
+
+async def get_clusters(request: AdminRequest) -> object:
+    """The clusters that a namespace is replicated to, which is the one that there is; a topic has none of its own."""
+    _check_place(request)
+    return Response(media_type="application/json") if "topic" in request.path_params else [request.cluster]
+
+
+async def set_clusters(request: AdminRequest) -> object:
+    """Refused (403, of a topic 412), unless the body names the one cluster."""
+    _check_place(request)
+    wanted = await request.body_as(list[str] | None)
+    of_topic = "topic" in request.path_params
+    if wanted and set(wanted) != {request.cluster}:
+        raise RefusedError(412 if of_topic else 403, f"{str(wanted)[:80]} is not [{request.cluster!r}]: {_ONE_CLUSTER}")
+    return Response(status_code=204 if of_topic else 200)
+
+
+async def remove_clusters(request: AdminRequest) -> None:
+    """Nothing is to be done: there is one cluster."""
+    _check_place(request)
+
+
+async def no_grants(request: AdminRequest) -> object:
+    """The rights that were granted: none, as this broker knows no roles."""
+    _check_place(request)
+    return {}
+
+
+async def refuse_grant(request: AdminRequest) -> None:
+    """Refused (501): this broker knows no roles."""
+    _check_place(request)
+    raise RefusedError(501, f"rights cannot be granted or taken away: {_NO_ROLES}")
+
+
+async def not_run(request: AdminRequest) -> object:
+    """How far compaction, or offloading, has come: it was never begun."""
+    topic = request.single_topic()
+    status = {"status": "NOT_RUN", "lastError": ""}
+    if str(request.scope["path"]).endswith("compaction"):
+        return status
+    return {**status, "firstUnoffloadedMessage": message_id(topic, POSITION_EARLIEST)}
+
+
+async def refuse_run(request: AdminRequest) -> None:
+    """Refused (405): topics are not compacted, and nothing is offloaded to another store."""
+    request.single_topic()
+    what = _NO_COMPACTION if str(request.scope["path"]).endswith("compaction") else _NO_OFFLOADING
+    raise RefusedError(405, f"this broker cannot begin it: {what}")
+
+
+async def no_domains(request: AdminRequest) -> object:
+    """None: a cluster of one broker has no failure domains."""
+    request.existing_cluster()
+    return {}
+
+
+_N: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+_T: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_C: Final = "/admin/v2/clusters/{cluster}"
+
+
+def _routes() -> list[Route]:
+    routes = []
+    for policy in UNKEPT:
+        for level, name in ((_N, policy.namespace), (_T, policy.topic)):
+            for method, handler in _handlers(policy, name).items() if name else ():
+                routes.append(Route(f"{level}/{name}", handler, methods=[method], loads=False))
+    return routes
+
+
+ROUTES: Final = _routes()
+
+OWN_ROUTES: Final = [
+    *(
+        Route(f"{level}/replication", handler, methods=[method], loads=False)
+        for level in (_N, _T)
+        for method, handler in (("GET", get_clusters), ("POST", set_clusters), ("DELETE", remove_clusters))
+    ),
+    *(Route(path, no_grants, loads=False) for path in (f"{_N}/permissions", f"{_T}/permissions")),
+    Route(f"{_N}/permissions/subscription", no_grants),
+    *(
+        Route(f"{level}/permissions/{{role}}", refuse_grant, methods=["POST", "DELETE"], loads=False)
+        for level in (_N, _T)
+    ),
+    Route(f"{_N}/permissions/subscription/{{subscription}}", refuse_grant, methods=["POST"]),
+    Route(f"{_N}/permissions/subscription/{{subscription}}/{{role}}", refuse_grant, methods=["DELETE"]),
+    *(Route(f"{_T}/{what}", not_run) for what in ("compaction", "offload")),
+    *(Route(f"{_T}/{what}", refuse_run, methods=["PUT"]) for what in ("compaction", "offload")),
+    Route(f"{_C}/failureDomains", no_domains),
+]
