@@ -110,4 +110,4 @@ def policies_asked_for(content: dict[str, Any], cluster: str) -> Policies:
 
 def _is_empty(value: object) -> bool:
     """A map in which nothing is named, at any depth that Pulsar's have."""
-    return isinstance(value, dict) and all(each == {} for each in value.values())
+    return isinstance(value, dict) and all(each in ({}, None) for each in value.values())
