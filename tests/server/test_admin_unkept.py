@@ -79,7 +79,7 @@ def test_rights_are_none_and_cannot_be_granted(http: httpx.Client, namespace: st
     path = f"/{place.format(namespace)}/permissions"
     assert http.get(path).json() == {}
     for method in ("POST", "DELETE"):
-        assert http.request(method, f"{path}/role", json=["produce"]).status_code == 501
+        assert http.request(method, f"{path}/role", json=["produce"]).status_code == 405
     assert http.get(f"/{place.format('public/nowhere')}/permissions").status_code == 404
 
 

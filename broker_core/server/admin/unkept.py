@@ -122,9 +122,9 @@ async def no_grants(request: AdminRequest) -> object:
 
 
 async def refuse_grant(request: AdminRequest) -> None:
-    """Refused (501): this broker knows no roles."""
+    """Refused (405): this broker knows no roles."""
     _check_place(request)
-    raise RefusedError(501, f"rights cannot be granted or taken away: {_NO_ROLES}")
+    raise RefusedError(405, f"rights cannot be granted or taken away: {_NO_ROLES}")
 
 
 async def not_run(request: AdminRequest) -> object:
