@@ -22,14 +22,17 @@ demo:  ## run the flights job end to end: Spark, our broker, a chart (DEMO_ARGS=
 	@scripts/setup.sh demo
 	@$(RUN) .venv/bin/python examples/flights_etl.py $(DEMO_ARGS)
 
-test: lint  ## lint, types, and every test that needs no Apache Pulsar (TEST_ARGS="-k name" for some)
-	@nice .venv/bin/mypy >.venv/.mypy-said 2>&1 & types=$$!; failed=0; $(PYTEST) -m "not pulsar" $(TEST_ARGS) || failed=$$?; \
+test: lint  ## lint, types, every rule and machine, the Spark side, on our broker (TEST_ARGS="-k name" for some)
+	@nice .venv/bin/mypy >.venv/.mypy-said 2>&1 & types=$$!; failed=0; $(PYTEST) -m "not pulsar and not programs" $(TEST_ARGS) || failed=$$?; \
 	  wait $$types || failed=$$?; cat .venv/.mypy-said; exit $$failed
+
+test-programs: setup  ## the tests that run whole programs: examples, notebooks, the jobs of the pages, rigs (TEST_ARGS)
+	@$(PYTEST) -m "programs and not pulsar" $(TEST_ARGS)
 
 test-peers: setup  ## the tests on real Apache Pulsars, with official Java clients and tools (needs Maven; TEST_ARGS)
 	@$(PYTEST) -m pulsar $(TEST_ARGS)
 
-test-all: test test-peers rigs  ## all of that
+test-all: test test-programs test-peers rigs  ## all of that
 
 rigs: setup  ## rigs for a moment: kills, damages, crashes, lockstep with an Apache Pulsar, random histories
 	@$(MAKE) kill KILL_ARGS="--kills 20"
@@ -138,4 +141,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood damage sim clients stalls soak lockstep routing cluster notebooks rules comparison clean help
+.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood damage sim clients stalls soak lockstep routing cluster notebooks rules comparison clean help

@@ -50,6 +50,23 @@ LONGEST_FIRST: Final = (
 )
 """Beginnings of the names of groups that take longest. Those behind them fill the gaps; the slow ones of them begin."""
 
+PROGRAMS: Final = (
+    "tests/benchmarks/",
+    "tests/damage/",
+    "tests/examples/",
+    "tests/flood/",
+    "tests/kill/",
+    "tests/lockstep/",
+    "tests/routing/",
+    "tests/spark/test_connect.py",
+    "tests/spark/test_page_examples.py",
+    "tests/spark/test_pipelines.py",
+    "tests/test_readme.py::test_the_example_runs",
+    "tests/wire/test_in_bounds.py",
+)
+"""Beginnings of the names of tests that run whole programs: examples, notebooks, the pages' jobs, rigs. Each starts
+processes of its own, a Spark or a compiler among them, so that together they take as long as a third of all others."""
+
 READ_ALL_CODE: Final = frozenset({"test_layers.py", "test_repository.py", "test_rules.py"})
 """Files of tests that parse all files of the project: one worker does it for all of them."""
 
@@ -95,6 +112,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if item.nodeid.startswith(PROGRAMS):
+            item.add_marker(pytest.mark.programs)
     items.sort(key=_turn)
 
 

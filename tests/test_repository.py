@@ -247,5 +247,7 @@ def test_continuous_integration_runs_the_command_of_the_readme() -> None:
         for line in (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8").splitlines()
         if line and not line.startswith(("#", "set ", "cd ", "export CI="))
     ]
-    assert commands == [f"make {each}" for each in ("test", "test-uncompiled", "test-wheel", "test-peers", "rigs")]
+    assert commands == [
+        f"make {each}" for each in ("test", "test-programs", "test-uncompiled", "test-wheel", "test-peers", "rigs")
+    ]
     assert "\nmake test\n" in (REPOSITORY / "README.md").read_text(encoding="utf-8")

@@ -31,7 +31,7 @@ from flights.source import CLEAN_COLUMNS, DAY_COLUMNS, DAY_STARTS_AT_UTC_HOUR
 from pulsarish_spark import use_this_python
 
 PARTITIONS: Final = 4
-TRIGGER_ROWS: Final = 50_000
+TRIGGER_ROWS: Final = 100_000
 WATERMARK_DAYS: Final = 10
 _END_OF_DATA: Final = "end-of-data"
 _DAY_SCHEMA: Final = "day date, carrier string, airline string, flights long, mean_delay double"
