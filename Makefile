@@ -12,10 +12,12 @@ RUN = JAVA_HOME="$$(cat .venv/.java-home)" PATH="$$PWD/.venv/bin:$$PATH"
 # The oldest Spark that pyproject.toml allows.
 SPARK ?= 4.2.0
 
-# Four workers, also on two cores, since much of a test is waiting; with more, a Python of Spark's may miss the 10 s
-# that Spark gives it to start. tests/conftest.py says what stays together in one worker and what begins first; xdist
-# would begin with the groups that have the most tests.
-PYTEST = $(RUN) .venv/bin/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
+# Six workers, also on two cores, since much of a test is waiting. Four where most tests start a Spark: with more, a
+# Python of Spark's may miss the 10 s that Spark gives it to start. tests/conftest.py says what stays together in one
+# worker and what begins first; xdist would begin with the groups that have the most tests.
+PYTEST = $(RUN) .venv/bin/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+WORKERS = 4
+test: WORKERS = 6
 
 ##@ On a fresh machine
 demo:  ## run the flights job end to end: Spark, our broker, a chart (DEMO_ARGS=--chaos kills both half-way)
