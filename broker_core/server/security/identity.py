@@ -38,10 +38,12 @@ class Identity:
     Attributes:
         role: Its name, as grants name it.
         expires_s: Unix time, in seconds, after which the credentials are no longer good; None: never.
+        is_owner: It has shown the token of the data directory, and so may do everything, whatever roles are called.
     """
 
     role: str
     expires_s: float | None = None
+    is_owner: bool = False
 
 
 class Provider(Protocol):
