@@ -12,12 +12,12 @@ RUN = JAVA_HOME="$$(cat .venv/.java-home)" PATH="$$PWD/.venv/bin:$$PATH"
 # The oldest Spark that pyproject.toml allows.
 SPARK ?= 4.2.0
 
-# Six workers, also on two cores, since much of a test is waiting. Four where most tests start a Spark: with more, a
+# Eight workers, also on two cores, since much of a test is waiting. Four where most tests start a Spark: with more, a
 # Python of Spark's may miss the 10 s that Spark gives it to start. tests/conftest.py says what stays together in one
 # worker and what begins first; xdist would begin with the groups that have the most tests.
 PYTEST = $(RUN) .venv/bin/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 WORKERS = 4
-test: WORKERS = 6
+test: WORKERS = 8
 
 ##@ On a fresh machine
 demo:  ## run the flights job end to end: Spark, our broker, a chart (DEMO_ARGS=--chaos kills both half-way)
@@ -39,7 +39,7 @@ test-all: test test-programs test-peers rigs  ## all of that
 rigs: setup  ## rigs for a moment: kills, damages, crashes, lockstep with an Apache Pulsar, random histories
 	@$(MAKE) kill KILL_ARGS="--kills 20"
 	@$(MAKE) damage DAMAGE_ARGS="--damages 200"
-	@$(MAKE) sim SIM_ARGS="--images 1000"
+	@$(MAKE) sim SIM_ARGS="--images 15000"
 	@$(MAKE) lockstep LOCKSTEP_ARGS="--scripts 5"
 	@$(MAKE) soak SOAK_ARGS="--steps 50000"
 

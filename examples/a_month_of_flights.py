@@ -51,11 +51,13 @@ print(f"{flights.num_rows:,} flights written")
 # the last days of a finished topic would never come out; one more message, with no flight in it, closes them.
 
 # %%
-for query in pipeline.start_queries(spark, job).values():
-    query.awaitTermination()
+queries = pipeline.start_queries(spark, job).values()
+for query in queries:
+    query.processAllAvailable()
 pipeline.write_end_of_data(spark, job, flights["scheduled"][-1].as_py())
-for query in pipeline.start_queries(spark, job).values():
-    query.awaitTermination()
+for query in queries:
+    query.processAllAvailable()
+    query.stop()
 
 # %% [markdown]
 # ## The result

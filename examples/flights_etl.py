@@ -110,12 +110,15 @@ def write(spark: SparkSession, job: Job, data: Data, progress: Progress) -> None
 def stream(spark: SparkSession, job: Job, data: Data, progress: Progress) -> None:
     """Step 2: everything there is, then the end of data, which closes the last days."""
     progress.say("step 2: two streaming queries over all that is in the topic")
-    progress.follow(pipeline.start_queries(spark, job))
+    queries = pipeline.start_queries(spark, job)
+    progress.follow(queries)
     if not job.is_done("ended"):
+        progress.say("step 2: the end of data, which closes the last days")
         pipeline.write_end_of_data(spark, job, data.flights["scheduled"][-1].as_py())
         job.set_done("ended")
-    progress.say("step 2: the end of data, which closes the last days")
-    progress.follow(pipeline.start_queries(spark, job))
+    progress.follow(queries)
+    for query in queries.values():
+        query.stop()
 
 
 def report(spark: SparkSession, job: Job, data: Data, progress: Progress) -> None:

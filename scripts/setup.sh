@@ -106,13 +106,20 @@ install_packages() { # and compile the core meanwhile
         compiling=$!
         trap 'kill "$compiling" 2>/dev/null || true' EXIT
     fi
-    step "packages for $EXTRA, of which Spark is the largest (450 MB, the first time), while the core compiles"
-    PULSARISH_UNCOMPILED=1 pip_install --no-build-isolation --editable ".[$EXTRA]"
+    local first=$EXTRA
+    [ "$EXTRA" != dev ] || first=spark # so that its classes can be archived while the rest is installed
+    step "packages for $first, of which Spark is the largest (450 MB, the first time), while the core compiles"
+    PULSARISH_UNCOMPILED=1 pip_install --no-build-isolation --editable ".[$first]"
     if [ -n "$compiling" ]; then
         wait "$compiling" || { cat "$CORE_LOG" >&2; core_failed; }
         trap - EXIT
         core_fingerprint > "$CORE_STAMP"
     fi
+    [ "$first" != "$EXTRA" ] || return 0
+    step "packages for $EXTRA, while Spark's classes are archived once (for later runs)"
+    archive_spark_classes &
+    PULSARISH_UNCOMPILED=1 pip_install --no-build-isolation --editable ".[$EXTRA]"
+    wait
 }
 
 # -- the compiled core
@@ -215,10 +222,6 @@ main() {
         find_compiler
         note_java
         install_packages
-        if [ "$EXTRA" = dev ]; then
-            step "archiving Spark's classes once (for later runs)"
-            archive_spark_classes
-        fi
         printf '%s %s\n' "$(fingerprint)" "$EXTRA" > "$STAMP"
         step "done"
     fi

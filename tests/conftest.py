@@ -62,6 +62,7 @@ PROGRAMS: Final = (
     "tests/spark/test_page_examples.py",
     "tests/spark/test_pipelines.py",
     "tests/test_readme.py::test_the_example_runs",
+    "tests/wire/test_batch_environment.py::test_uncompiled_and_without_cython",
     "tests/wire/test_in_bounds.py",
 )
 """Beginnings of the names of tests that run whole programs: examples, notebooks, the pages' jobs, rigs. Each starts

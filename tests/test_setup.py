@@ -94,7 +94,7 @@ def test_the_demo_installs_no_more_than_it_needs_and_tests_install_the_rest(set_
     ]
     assert set_up.run("demo")[0] == []
     asked, _ = set_up.run()
-    assert last_words(asked) == [".[dev]", "cython", "scripts.archive_spark_classes"]
+    assert last_words(asked) == [".[dev]", ".[spark]", "cython", "scripts.archive_spark_classes"]
     assert set_up.run("demo")[0] == []  # tests have all that it needs
     assert set_up.run()[0] == []
 

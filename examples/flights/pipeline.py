@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from flights.check import one_row_a_day
 from flights.source import CLEAN_COLUMNS, DAY_COLUMNS, DAY_STARTS_AT_UTC_HOUR
@@ -137,8 +138,11 @@ def write_end_of_data(spark: SparkSession, job: Job, last: datetime) -> None:
 
 
 def start_queries(spark: SparkSession, job: Job) -> dict[str, StreamingQuery]:
-    """Step 2: both queries, each with a subscription of its own, over all that is in the topic now."""
-    return {"clean": _start_clean(spark, job), "daily": _start_daily(spark, job)}
+    """Step 2: both queries, each with a subscription of its own."""
+    schema = spark.read.parquet(str(job.source)).schema
+    airlines = F.broadcast(spark.read.parquet(str(job.airlines)))
+    clean = _start_clean(_flights(spark, job, "clean", schema), airlines, job)
+    return {"clean": clean, "daily": _start_daily(_flights(spark, job, "daily", schema), airlines, job)}
 
 
 def read_clean(spark: SparkSession, job: Job) -> pa.Table:
@@ -153,20 +157,20 @@ def read_days(spark: SparkSession, job: Job) -> tuple[pa.Table, int]:
     return one_row_a_day(messages.select(day).select("day.*").select(*DAY_COLUMNS).toArrow())
 
 
-def _start_clean(spark: SparkSession, job: Job) -> StreamingQuery:
-    flight = _flights(spark, job, "clean").where("carrier is not null")  # the end of data is no flight
-    clean = flight.join(_airlines(spark, job), "carrier", "left").withColumn("cancelled", F.isnull("dep_time"))
+def _start_clean(flights: DataFrame, airlines: DataFrame, job: Job) -> StreamingQuery:
+    flight = flights.where("carrier is not null")  # the end of data is no flight
+    clean = flight.join(airlines, "carrier", "left").withColumn("cancelled", F.isnull("dep_time"))
     writer = clean.select(*CLEAN_COLUMNS).writeStream.format("parquet").option("path", str(job.clean))
     return _start(writer, job, "clean")
 
 
-def _start_daily(spark: SparkSession, job: Job) -> StreamingQuery:
-    flight = _flights(spark, job, "daily").withWatermark("event_time", f"{WATERMARK_DAYS} days")
+def _start_daily(flights: DataFrame, airlines: DataFrame, job: Job) -> StreamingQuery:
+    flight = flights.withWatermark("event_time", f"{WATERMARK_DAYS} days")
     window = F.window("event_time", "1 day", "1 day", f"{DAY_STARTS_AT_UTC_HOUR} hours").alias("window")
     daily = flight.groupBy(window, "carrier").agg(
         F.count("*").alias("flights"), F.mean("dep_delay").alias("mean_delay")
     )
-    named = daily.withColumn("day", F.to_date("window.start")).join(_airlines(spark, job), "carrier", "left")
+    named = daily.withColumn("day", F.to_date("window.start")).join(airlines, "carrier", "left")
     messages = named.select(
         F.col("carrier").alias("key"),
         F.to_json(F.struct(*DAY_COLUMNS)).alias("value"),
@@ -175,21 +179,16 @@ def _start_daily(spark: SparkSession, job: Job) -> StreamingQuery:
     return _start(messages.writeStream.format("pulsarish").options(**job.options(job.days_topic)), job, "daily")
 
 
-def _flights(spark: SparkSession, job: Job, query: str) -> DataFrame:
+def _flights(spark: SparkSession, job: Job, query: str, schema: StructType) -> DataFrame:
     """The stream of flights with typed columns."""
     stream = spark.readStream.format("pulsarish").options(**job.options(job.flights_topic))
     stream = stream.option("subscriptionName", f"flights-{query}").option("startingOffsets", "earliest")
     messages = stream.option("maxOffsetsPerTrigger", TRIGGER_ROWS).option("columns", "value,event_time").load()
-    schema = spark.read.parquet(str(job.source)).schema
     flight = F.from_json(F.col("value").cast("string"), schema).alias("flight")
     return messages.select("event_time", flight).select("event_time", "flight.*")
 
 
-def _airlines(spark: SparkSession, job: Job) -> DataFrame:
-    return F.broadcast(spark.read.parquet(str(job.airlines)))
-
-
 def _start(writer: Any, job: Job, query: str) -> StreamingQuery:
     checkpointed = writer.option("checkpointLocation", str(job.checkpoint(query))).queryName(query)
-    started: StreamingQuery = checkpointed.trigger(availableNow=True).start()
+    started: StreamingQuery = checkpointed.start()
     return started

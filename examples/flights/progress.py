@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,6 +24,8 @@ class Progress:
         self._began = time.monotonic()
         self.late_rows = 0
         """Rows that a watermark dropped, over all queries followed."""
+        self._reported: defaultdict[str, int] = defaultdict(lambda: -1)
+        """The last micro-batch that was told of each query."""
 
     @property
     def seconds(self) -> float:
@@ -33,24 +37,22 @@ class Progress:
         print(f"[{self.seconds:5.1f} s] {text}", file=sys.stderr, flush=True)
 
     def follow(self, queries: Mapping[str, StreamingQuery]) -> None:
-        """Report every micro-batch until all queries have ended. A query that failed raises its error."""
-        reported = dict.fromkeys(queries, -1)
-        active = True
-        while active:
-            active = any(query.isActive for query in queries.values())
-            for name, query in queries.items():
-                reported[name] = self._report(name, query, reported[name])
-                if (error := query.exception()) is not None:
-                    raise error
-            time.sleep(_POLL_S if active else 0)
+        """Report every micro-batch until all queries have read what was there. A query that failed raises its error."""
+        with ThreadPoolExecutor(len(queries)) as pool:
+            reading = [pool.submit(query.processAllAvailable) for query in queries.values()]
+            while wait(reading, _POLL_S).not_done:
+                self._report(queries)
+        self._report(queries)
+        for each in reading:
+            each.result()
 
-    def _report(self, name: str, query: StreamingQuery, last_batch: int) -> int:
-        for batch in query.recentProgress:
-            if batch["batchId"] > last_batch:
-                last_batch = batch["batchId"]
-                self.late_rows += sum(int(op["numRowsDroppedByWatermark"]) for op in batch["stateOperators"])
-                self.say(f"{name:5} {_batch_line(batch)}")
-        return last_batch
+    def _report(self, queries: Mapping[str, StreamingQuery]) -> None:
+        for name, query in queries.items():
+            for batch in query.recentProgress:
+                if batch["batchId"] > self._reported[name]:
+                    self._reported[name] = batch["batchId"]
+                    self.late_rows += sum(int(op["numRowsDroppedByWatermark"]) for op in batch["stateOperators"])
+                    self.say(f"{name:5} {_batch_line(batch)}")
 
 
 def _batch_line(batch: Any) -> str:
