@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,7 @@ from broker_core.server.figures import Figures, LoopFigures, LoopWatch
 from broker_core.server.gathered_acks import GatheredAcks
 from broker_core.server.session import Node
 from broker_core.server.storage_threads import CommitDriver, Recoveries
+from broker_core.storage.catalogue import INCARNATION_BITS
 from broker_core.storage.commit import CommitJob
 from broker_core.storage.disk import Disk, RealDisk
 from broker_core.storage.store import Store
@@ -76,7 +78,8 @@ class BrokerServer:
         check_host(host)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
-        self._store = Store.open(self._disk, str(self._data_dir), self._clock, self._settings)
+        incarnation = secrets.randbits(INCARNATION_BITS)
+        self._store = Store.open(self._disk, str(self._data_dir), self._clock, self._settings, incarnation)
         try:
             await self._open_ports(loop, host, port, http_port)
         except BaseException:

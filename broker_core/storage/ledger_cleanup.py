@@ -14,6 +14,7 @@ from contextlib import closing
 from broker_core.base.errors import DataFormatError
 from broker_core.storage import layout
 from broker_core.storage.catalogue import (
+    LEDGER_COUNTER,
     LEDGER_CREATING,
     LEDGER_DELETING,
     LedgerRow,
@@ -54,7 +55,7 @@ def _numbers(names: list[str]) -> set[int]:
 
 def _refuse_old_catalogue(context: StoreContext, unknown: set[int]) -> None:
     """Ledgers that the catalogue has yet to give out: it was restored or lost its newest changes."""
-    newer = sorted(ledger for ledger in unknown if ledger >= context.catalogue.numbers.get("ledgers", 1))
+    newer = sorted(ledger for ledger in unknown if ledger >= context.catalogue.numbers.get(LEDGER_COUNTER, 1))
     if newer:
         path = layout.ledger_path(context.directory, newer[-1])
         raise DataFormatError(

@@ -47,6 +47,11 @@ class LedgerList:
         """The position just before the first entry: ``next_valid`` of it is the first entry, once there is one."""
         return Position(self._ids[0], -1) if self._ids else self._trimmed
 
+    @property
+    def trimmed(self) -> Position:
+        """The last entry that retention has deleted; before all entries if there is none."""
+        return self._trimmed
+
     def next_valid(self, position: Position) -> Position:
         """The first entry after ``position``; if there is none yet, the position after ``last_confirmed``.
 

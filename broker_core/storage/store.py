@@ -22,7 +22,7 @@ from broker_core.base.runtime import first_foreign
 from broker_core.base.settings import Settings
 from broker_core.storage import layout
 from broker_core.storage.buckets import BucketStore
-from broker_core.storage.catalogue import LEDGER_OPEN, Catalogue, LedgerRow
+from broker_core.storage.catalogue import LEDGER_COUNTER, LEDGER_OPEN, Catalogue, LedgerRow
 from broker_core.storage.commit import GroupCommit
 from broker_core.storage.context import StoreContext
 from broker_core.storage.cursor_log import Reading
@@ -79,8 +79,11 @@ class Store:
         context.marks.keep_only(open_ledgers | {cursor_log_key(self.cursors.log_number)})
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, clock: Clock, settings: Settings) -> Store:
+    def open(cls, disk: Disk, directory: str, clock: Clock, settings: Settings, incarnation: int = 0) -> Store:
         """Open the data directory, or make it if there is none. It must be an absolute path.
+
+        ``incarnation``: INCARNATION_BITS of chance, which keep ids of ledgers apart from those of a copy that runs at
+        the same time.
 
         Raises:
             DataDirLockedError: another process owns it.
@@ -92,7 +95,7 @@ class Store:
         catalogue: Catalogue | None = None
         handles = HandlePool(disk)
         try:
-            catalogue, marks = _open_catalogue(disk, directory, clock)
+            catalogue, marks = _open_catalogue(disk, directory, clock, incarnation)
             context = StoreContext(
                 disk=disk,
                 directory=directory,
@@ -378,7 +381,7 @@ def _make_folders(disk: Disk, directory: str) -> None:
             disk.mkdir(folder)
 
 
-def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> tuple[Catalogue, MarkCopies]:
+def _open_catalogue(disk: Disk, directory: str, clock: Clock, incarnation: int) -> tuple[Catalogue, MarkCopies]:
     """Read the catalogue. It is made only while the folder for ledgers does not exist: that comes into being last."""
     ready = disk.exists(layout.ledgers_dir(directory))
     marks_path = layout.marks_path(directory)
@@ -386,7 +389,7 @@ def _open_catalogue(disk: Disk, directory: str, clock: Clock) -> tuple[Catalogue
     with fail_stop():
         marks = MarkCopies(disk, marks_path)
         marks.make()
-    catalogue = Catalogue(disk, directory, create=not ready)
+    catalogue = Catalogue(disk, directory, create=not ready, incarnation=incarnation)
     if ready and not marks_there:
         what = "is missing; whether logs that were open lost their ends cannot be told"
         catalogue.findings.append(Damage(marks_path, 0, 0, what))
@@ -411,7 +414,7 @@ def _stay_above(context: StoreContext, ledgers: Iterable[int], cursors: Iterable
     new ledger of the same id would have entries that count as acknowledged.
     """
     known = [*ledgers, *context.marks.ledgers(), *_laid_aside(context)]
-    _raise(context, "ledgers", known)
+    _raise(context, LEDGER_COUNTER, known)
     _raise(context, "subscriptions", cursors)
 
 

@@ -120,6 +120,27 @@ def test_acks_are_durable_before_anything_is_deleted() -> None:
         assert mailbox.positions == positions[20:]
 
 
+def test_a_cursor_whose_acknowledgements_are_lost_stands_behind_what_was_deleted() -> None:
+    """I7.1 Only acknowledged entries are deleted, so a subscription that stands before them has forgotten that. It may
+    not seem to have kept them: clients would take the topic for another one."""
+    world = World()
+    consumer, _ = world.subscribe()
+    positions = world.publish(25)
+    ack_through(consumer, positions[24])
+    check(world)
+    consumer.close()
+    world.broker.close()
+    world.settle()
+    world.store.close()
+    (name,) = world.disk.list_files("/data/cursors")
+    world.disk.unlink(f"/data/cursors/{name}")
+    world.open()
+    assert world.subscription().cursor.mark_delete == positions[19]
+    _, mailbox = world.subscribe()
+    world.settle()
+    assert mailbox.positions == positions[20:]
+
+
 def test_a_seek_back_stops_a_deletion_that_is_on_its_way() -> None:
     """I7.1 Between the check and the deletion somebody wants the entries again."""
     world = World()

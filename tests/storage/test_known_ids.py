@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data directory put together from copies of different age: no new id is one that something knows already."""
+"""A data directory put together from copies of different age: no new id is one that something knows already.
+
+The clocks here stand before 2020, so that ids of ledgers are counted on; by the time of birth they are greater anyway.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,16 @@ from broker_core.storage.bucket_snapshot import Contents, Coverage, Index, Index
 from broker_core.storage.cursor_state import MarkDelete
 from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import SimDisk
+from broker_core.testing.virtual_timers import VirtualTimers
 from tests.storage.entries import entry
-from tests.storage.model import DIRECTORY, discard, open_store
+from tests.storage.model import DIRECTORY, SMALL_LEDGERS, discard
 
 CATALOGUE = ("catalogue", "catalogue.copy")
+
+
+def open_store(disk: SimDisk) -> Store:
+    """Open the directory long ago."""
+    return Store.open(disk, DIRECTORY, VirtualTimers(1_500_000_000_000), SMALL_LEDGERS)
 
 
 def a_topic() -> tuple[SimDisk, int]:

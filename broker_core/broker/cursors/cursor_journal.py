@@ -176,7 +176,8 @@ class StoredCursors:
             return Cursor(self._log, min(row.initial, last))
         if all_synced:
             self._note_lost_entries(row, state, last)
-        cursor = Cursor(self._log, min(state.mark_delete, last))
+        # Retention deletes acknowledged entries alone; acknowledgements that are lost may lie before these.
+        cursor = Cursor(self._log, max(min(state.mark_delete, last), self._log.trimmed))
         partial = {position: bits_of_words(words) for position, words in state.partial.items()}
         cursor.restore(state.deleted, partial, last)
         return cursor

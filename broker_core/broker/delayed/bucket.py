@@ -2,7 +2,7 @@
 """Buckets of delayed entries: the mutable one; of immutable ones the keys, a cursor through one, merging several.
 
 A *key* is a delayed entry as one integer whose order is (deliver-at time, ledger, entry): it compares and sorts several
-times faster than a tuple, and a heap of keys holds no other object. Layout, high to low: milliseconds, 40 bits of
+times faster than a tuple, and a heap of keys holds no other object. Layout, high to low: milliseconds, 53 bits of
 ledger, 32 bits of entry. Source: PIP-195; semantics 6.1.4, 6.4.3, 6.4.5.
 """
 
@@ -30,7 +30,7 @@ from broker_core.storage.bucket_snapshot import (
 )
 
 LEDGER_SHIFT: Final = 32
-TIME_SHIFT: Final = 72
+TIME_SHIFT: Final = 85
 _LEDGER_MASK: Final = (1 << (TIME_SHIFT - LEDGER_SHIFT)) - 1
 _ENTRY_MASK: Final = (1 << LEDGER_SHIFT) - 1
 _POSITION_MASK: Final = (1 << TIME_SHIFT) - 1

@@ -8,6 +8,8 @@ tables. A new table is a file of its own, one line in ``Catalogue`` and its form
 
 from broker_core.storage.catalogue.catalogue import Catalogue
 from broker_core.storage.catalogue.database import Json
+from broker_core.storage.catalogue.ledger_ids import COUNTER as LEDGER_COUNTER
+from broker_core.storage.catalogue.ledger_ids import INCARNATION_BITS
 from broker_core.storage.catalogue.ledgers import (
     LEDGER_CLOSED,
     LEDGER_CREATING,
@@ -23,6 +25,8 @@ __all__ = [
     "TopicRow",
     "SubscriptionRow",
     "LedgerRow",
+    "INCARNATION_BITS",
+    "LEDGER_COUNTER",
     "LEDGER_CREATING",
     "LEDGER_OPEN",
     "LEDGER_CLOSED",

@@ -17,6 +17,7 @@ from broker_core.base.positions import Position
 from broker_core.storage import layout
 from broker_core.storage.catalogue.database import Database
 from broker_core.storage.catalogue.file import CatalogueFile, read_catalogue
+from broker_core.storage.catalogue.ledger_ids import LedgerIds
 from broker_core.storage.catalogue.ledgers import Ledgers
 from broker_core.storage.catalogue.named_values import NamedObjects, Numbers
 from broker_core.storage.catalogue.schema import CONTRADICTIONS, TABLES
@@ -38,10 +39,11 @@ class Catalogue(Database):
         topic_policies: What is set for a topic, by its name without its partition; topics without policies are absent.
     """
 
-    def __init__(self, disk: Disk, directory: str, *, create: bool) -> None:
+    def __init__(self, disk: Disk, directory: str, *, create: bool, incarnation: int = 0) -> None:
         """Read the catalogue of ``directory``, and change nothing there before ``begin``.
 
         ``create``: the directory is perhaps only being made; without its files the catalogue is empty then.
+        ``incarnation``: of this opening, for ids of ledgers (``ledger_ids``); who makes no ledger needs none.
 
         Raises:
             DataFormatError: it is missing (unless ``create``) or damaged.
@@ -65,7 +67,7 @@ class Catalogue(Database):
         self.partitioned_topics: Final = PartitionedTopics(self)
         self.topics: Final = Topics(self, self.numbers)
         self.subscriptions: Final = Subscriptions(self, self.numbers)
-        self.ledgers: Final = Ledgers(self, self.numbers)
+        self.ledgers: Final = Ledgers(self, LedgerIds(self.numbers, None if create else incarnation))
 
     def begin(self) -> None:
         """Begin the files anew with what memory holds, at the start, before anything is built on it; files that were

@@ -9,7 +9,8 @@ for records that were read may be in the system's memory only.
 Neither file is believed alone. Reading takes the snapshot from which the changes of both files lead furthest without a
 gap. A change that is not in ``catalogue`` had been synced there if it, or a later one, is in either file, for no group
 begins before the sync of the one before it has returned: that is damage, and told. Bytes at the end that are no record
-are the rest of a group that was never confirmed; and the copy may lack any of the last second.
+are the rest of a group that was never confirmed; and the copy may lack any of the last second. Both files get their new
+names by one sync of the directory, so a power loss may leave a new copy, a snapshot alone, beside the catalogue before.
 
 A record is a CHANGE (``records``); its detail says whether the body is a snapshot or changes, ``a`` is its number. Each
 record has the number after that of the record before, snapshots at the beginning of a file too.
@@ -118,6 +119,11 @@ def read_catalogue(disk: Disk, directory: str, *, create: bool) -> Recorded | No
     return Recorded(best.snapshot, changes, newest, findings)
 
 
+def _new(path: str) -> str:
+    """Name of the file that is made to take the place of ``path``."""
+    return f"{path}.new"
+
+
 def _told_of(main: _Contents, copy: _Contents, end: int, newest: int) -> str:
     """Fault of the file, of whose ``newest`` records those through ``end`` are known from either file."""
     own = main.leads_to(main.changes)
@@ -126,6 +132,8 @@ def _told_of(main: _Contents, copy: _Contents, end: int, newest: int) -> str:
         return (
             f"{main.wrong}; {copy.path} was read instead, which lacks at most the last second before a power loss{lost}"
         )
+    if own + 1 == end == copy.base and not lost:
+        return ""  # both were begun anew, and power was lost when only the copy had its new name durably
     if own < end:
         return (
             f"is damaged, cut off or an old one: changes {own + 1} to {end} were read from {copy.path}, nothing of them"
@@ -187,27 +195,28 @@ class CatalogueFile:
         self._end = 0
 
     def begin(self, snapshot: bytes) -> None:
-        """Begin both files anew, durably. The copy comes last, as with every record. OSError as the disk raises it."""
+        """Begin both files anew, durably. OSError as the disk raises it."""
         self.close()
         self.number += 1
         header = FileHeader(KIND_CATALOGUE, self.number, 0, 0, 0)
         self._seed = header.seed
         data = header.encode() + self._record(FILE_HEADER_BYTES, _SNAPSHOT, snapshot)
-        for path in (self._path, self._copy_path):
-            self._files.append(self._replaced(path, data))
+        paths = (self._path, self._copy_path)
+        for path in paths:
+            self._write_new(path, data)
+        for path in paths:
+            self._disk.rename(_new(path), path)
+        self._disk.sync_dir(self._directory)
+        self._files = [self._disk.open(path) for path in paths]  # under the names that their errors should have
         self._snapshot_end = self._end = len(data)
         self.unsynced = False
 
-    def _replaced(self, path: str, data: bytes) -> File:
-        fresh = f"{path}.new"
+    def _write_new(self, path: str, data: bytes) -> None:
         with suppress(FileNotFoundError):
-            self._disk.unlink(fresh)
-        with closing(self._disk.open(fresh, create=True)) as file:
+            self._disk.unlink(_new(path))
+        with closing(self._disk.open(_new(path), create=True)) as file:
             write_fully(file, 0, [data])
             file.sync()
-        self._disk.rename(fresh, path)
-        self._disk.sync_dir(self._directory)
-        return self._disk.open(path)  # under the name that its errors should have
 
     def append(self, changes: Sequence[Change]) -> None:
         """The changes of one group; they are durable when this returns.

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from broker_core.base.invariants import invariant
 from broker_core.storage.catalogue.database import Database
-from broker_core.storage.catalogue.named_values import Numbers
+from broker_core.storage.catalogue.ledger_ids import LedgerIds
 from broker_core.storage.records import KIND_LEDGER, FileHeader
 
 LEDGER_CREATING: Final = 0
@@ -53,9 +53,9 @@ _INSERT: Final = f"INSERT INTO ledgers ({_COLUMNS}) VALUES ({', '.join('?' * len
 class Ledgers:
     """The table ``ledgers``."""
 
-    def __init__(self, database: Database, numbers: Numbers) -> None:
+    def __init__(self, database: Database, ids: LedgerIds) -> None:
         self._database = database
-        self._numbers = numbers
+        self._ids = ids
 
     def of_topic(self, topic_id: int) -> list[LedgerRow]:
         """The ledgers of a topic that hold or may hold entries, oldest first."""
@@ -69,7 +69,7 @@ class Ledgers:
     def create(self, topic_id: int, created_ms: int, first_index: int) -> LedgerRow:
         """A new row in state LEDGER_CREATING. Ledger ids grow over the whole store and are never used again."""
         with self._database.transaction():
-            ledger = self._numbers.next("ledgers")
+            ledger = self._ids.next(created_ms)
             row = LedgerRow(ledger, topic_id, LEDGER_CREATING, created_ms, first_index, 0, 0, 0, 0, 0, 0)
             self._database.change(_INSERT, row)
         return row

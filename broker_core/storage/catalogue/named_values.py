@@ -34,13 +34,13 @@ class Numbers:
         if known >= self.get(name, 1):
             self.set(name, known + 1)
 
-    def next(self, name: str) -> int:
-        """A number of the counter ``name`` that is given out only once. They begin with 1.
+    def next(self, name: str, least: int = 1) -> int:
+        """A number of the counter ``name``, ``least`` or greater, that is given out only once.
 
         After a crash a number that was not yet durable may be given out again; it is in no file then, and no client was
         told of it.
         """
-        number = self.get(name, 1)
+        number = max(self.get(name, 1), least)
         self.set(name, number + 1)
         return number
 
