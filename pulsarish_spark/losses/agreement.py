@@ -11,10 +11,9 @@ the subscription decides: as long as it stands where the query has left it, the 
 read. Pulsar moves it by itself, over holes, and to the beginning of the ledger that comes next, once all before was
 read and is deleted. Pure: ``resuming`` gathers the facts.
 
-Before all that: the entry right before the place is the last one that was read, so it must still be that one. A broker
-that was restored from an older copy of its data gives ids once more; entries and indexes go on without a gap then, and
-the subscription stands further back, as after a reset or acknowledgements that were not stored. Only the entry tells:
-its publish time never changes.
+Before all that: the entry right before the place is the last one that was read, so it must still be that one. In a
+broker that was restored from an older copy of its data it is not there, though the subscription, which stands further
+back, has kept it; or another entry has its id, where a broker gives ids once more. Its publish time never changes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,16 @@ from typing import NamedTuple
 
 from broker_core.base.positions import Position
 from pulsarish_spark.losses.holes import follows, is_another, lost_between, lost_of_topic
-from pulsarish_spark.losses.lost import Loss, Where, lost_before, lost_end, lost_gap, lost_identity, lost_topic
+from pulsarish_spark.losses.lost import (
+    LogPlaces,
+    Loss,
+    Where,
+    lost_before,
+    lost_end,
+    lost_gap,
+    lost_identity,
+    lost_topic,
+)
 from pulsarish_spark.places.offsets import Offset
 
 
@@ -75,7 +83,8 @@ def judge(partition: Where, number: int, facts: Facts) -> Verdict:
     if facts.read_ms is not None and (facts.is_unkept or facts.found_ms not in (None, facts.read_ms)):
         stands = f"stands after {facts.mark_delete}" if facts.mark_delete is not None else "tells no position"
         stands = stands if facts.is_subscribed else "is not there any more"
-        told = lost_identity(partition, wanted, facts.read_ms, facts.found_ms, facts.subscription, stands)
+        log = LogPlaces("" if found is None else found.text(number), facts.end.text(number))
+        told = lost_identity(partition, wanted, facts.read_ms, facts.found_ms, log, facts.subscription, stands)
         return Verdict(told, anew=True)
     if facts.end.position.entry > 0 and not _is_possible_end(facts):
         return Verdict(lost_end(partition, wanted, facts.end.text(number)), anew=True)

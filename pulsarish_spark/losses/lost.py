@@ -60,6 +60,23 @@ class Loss:
     body: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class LogPlaces:
+    """Places of a log as the broker has it now: an entry of it, and its end, each as the text of an offset.
+
+    ``begins``: whether ``entry`` is the first of all, else the first at or behind a place; empty: there is none.
+    """
+
+    entry: str
+    end: str
+    begins: bool = False
+
+    def __str__(self) -> str:
+        if not self.entry:
+            return f"ends at {self.end}"
+        return f"{'begins' if self.begins else 'goes on'} at {self.entry} and ends at {self.end}"
+
+
 def _count(messages: int) -> str:
     return "an unknown number of messages" if messages < 0 else f"{messages} message{'s' if messages != 1 else ''}"
 
@@ -120,14 +137,16 @@ def lost_end(partition: Where, start: str, end: str) -> Loss:
 
 
 def lost_identity(
-    partition: Where, wanted: str, read_ms: int, found_ms: int | None, subscription: str, stands: str
+    partition: Where, wanted: str, read_ms: int, found_ms: int | None, log: LogPlaces, subscription: str, stands: str
 ) -> Loss:
     """The entry before the place is another one than the query has read there, or is not there (None): the broker was
-    restored from an older copy of its data, and has given ids once more."""
-    found = "is not there any more" if found_ms is None else f"was published at {_time(found_ms)}"
+    restored from an older copy of its data, or its topic was replaced."""
+    found = "that entry is not there any more"
+    if found_ms is not None:
+        found = f"the entry there was published at {_time(found_ms)}"
     text = (
         f"partition {partition} should go on at {wanted}, behind an entry that was published at {_time(read_ms)}, but "
-        f'the entry there {found}, and its subscription "{subscription}" {stands}: '
+        f'{found}, the log {log}, and its subscription "{subscription}" {stands}: '
         f"the broker was restored from an older copy of its data, or the topic was replaced; reading goes on "
         f"behind what the subscription has acknowledged, and rows may come again: {_count(-1)} lost"
     )
@@ -135,15 +154,21 @@ def lost_identity(
 
 
 def lost_queue_identity(
-    partition: TopicPartition, entry: str, read_ms: int, found_ms: int | None, subscription: str, mark: str
+    partition: TopicPartition,
+    entry: str,
+    read_ms: int,
+    found_ms: int | None,
+    log: LogPlaces,
+    subscription: str,
+    mark: str,
 ) -> Loss:
     """The same of the last entry that a batch of a shared subscription has of a partition; None: it is not there."""
     found = "is not there any more" if found_ms is None else f"was published at {_time(found_ms)} now"
     text = (
         f"partition {partition}: entry {entry}, of which a batch of the checkpoint has what was published at "
-        f'{_time(read_ms)}, {found}, and subscription "{subscription}" stands after {mark}: the broker was restored '
-        "from an older copy of its data, or the topic was replaced; what the subscription has not acknowledged is "
-        f"processed, and rows may come again: {_count(-1)} lost"
+        f'{_time(read_ms)}, {found}, the log {log}, and subscription "{subscription}" stands after {mark}: the broker '
+        "was restored from an older copy of its data, or the topic was replaced; what the subscription has not "
+        f"acknowledged is processed, and rows may come again: {_count(-1)} lost"
     )
     return Loss("replaced", partition, text, entry)
 

@@ -16,25 +16,29 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.base.clock import BlockingClock
 from broker_core.base.errors import (
+    ChecksumMismatchError,
     ConfigError,
     ConsumerBusyError,
     NotAllowedError,
     OperationTimeoutError,
+    ProtocolError,
     PulsarishError,
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, EntryConsumer
+from pulsarish_spark.losses.holes import has_holes
 from pulsarish_spark.losses.loss import LossPolicy
-from pulsarish_spark.losses.lost import lost_queue, lost_queue_identity, lost_subscription
+from pulsarish_spark.losses.lost import LogPlaces, lost_queue, lost_queue_identity, lost_subscription
 from pulsarish_spark.options import QueueOptions, ReadOptions
+from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.entry_ids import Entries
@@ -54,6 +58,16 @@ consumers too, at 200,000 unacknowledged messages of a partition."""
 
 _DELETED: Final = (SubscriptionNotFoundError, TopicNotFoundError)
 """Failures that end the consumers of a partition for good."""
+
+_DAMAGED: Final = (ChecksumMismatchError, ProtocolError)
+"""Errors of looking at an entry that is there and cannot be read."""
+
+
+class LogEnds(NamedTuple):
+    """The first message of a log, None if there is none that can be read, and the place behind its last one."""
+
+    first: Offset | None
+    end: Offset
 
 
 class Consumers:
@@ -292,12 +306,33 @@ class Consumers:
             return dict(zip(entries, self._client.published_at(asked, from_memory=False), strict=True))
         return {}
 
-    def ends(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The place behind the last message of each partition; none of a partition that was deleted in this moment."""
+    def log_ends(self, key: TopicPartition) -> LogEnds | None:
+        """Both ends of the log of a partition; None if it was deleted in this moment."""
+        name, view = self._names[key], BrokerView(self._client)
         with contextlib.suppress(*_DELETED):
-            ends = BrokerView(self._client).ends_of([self._names[key] for key in keys])
-            return {key: ends[self._names[key]].position for key in keys}
-        return {}
+            end = view.latest(name)
+            try:
+                return LogEnds(view.offset_at(name, POSITION_EARLIEST), end)
+            except _DAMAGED:
+                return LogEnds(None, end)
+        return None
+
+    def has_lost(self, key: TopicPartition, entry: Position, log: LogEnds) -> bool:
+        """Whether the log of a partition is another one than that of ``entry``, whose publish time it does not tell.
+
+        An entry that the log does not reach was of another one. Our broker deletes the oldest entries, and none that
+        the subscription has not acknowledged; an Apache Pulsar may keep others from readers.
+        """
+        if log.end.position <= entry:
+            return True
+        mark_delete = self.mark_deletes().get(key)
+        is_kept = (log.first is not None and log.first.position < entry) or (mark_delete or entry) < entry
+        if not is_kept or has_holes(self._client.server_version()):
+            return False
+        with contextlib.suppress(*_DELETED, *_DAMAGED):
+            found = BrokerView(self._client).offset_at(self._names[key], entry)
+            return found is None or found.position != entry
+        return False
 
     def mark_deletes(self) -> dict[TopicPartition, Position]:
         """The mark-delete position of each partition, where the broker tells."""
@@ -326,10 +361,11 @@ class Consumers:
 class LogIdentity:
     """Whether the entries of a noted batch are still those that the query was given, and which batches are void if not.
 
-    A broker that was restored from an older copy of its data gives ids once more. Then nothing of the batch may be
-    acknowledged, nor dropped when it comes again: these are other messages, which nobody has processed. The last entry
-    of each partition of a batch tells, by its publish time, which never changes. It is looked at whenever the consumers
-    of a partition have come to a broker. Invariant: a batch that is void for a partition is told once by this process.
+    A broker that was restored from an older copy of its data has lost them, and may have given their ids to others.
+    Then nothing of the batch may be acknowledged, nor dropped when it comes again: these are other messages, which
+    nobody has processed. The last entry of each partition of a batch tells, by its publish time, which never changes.
+    It is looked at whenever the consumers of a partition have come to a broker. Invariant: a batch that is void for a
+    partition is told once by this process.
 
     ``_on_other``: acknowledgements of a partition mean nothing any more.
     """
@@ -359,23 +395,22 @@ class LogIdentity:
         }
         if due:
             found = self._consumers.published({key: part.last for key, part in due.items()})
-            absent = [key for key, published_ms in found.items() if published_ms is None]
-            # An entry that was acknowledged may be deleted; one that the log does not reach was of another log.
-            for key, end in (self._consumers.ends(absent) if absent else {}).items():
-                if end <= self._newest[key][1].last:
-                    self._tell(key, None)
-            for key, published_ms in found.items():
-                if published_ms is not None and published_ms != due[key].published_ms:
-                    self._tell(key, published_ms)
+            odd = [key for key, published_ms in found.items() if published_ms != due[key].published_ms]
+            for key in odd:
+                log = self._consumers.log_ends(key)
+                if log is not None and (found[key] is not None or self._consumers.has_lost(key, due[key].last, log)):
+                    self._tell(key, found[key], log)
         self._checked |= {key: sessions[key] for key in self._newest if key in sessions}
 
-    def _tell(self, key: TopicPartition, found_ms: int | None) -> None:
+    def _tell(self, key: TopicPartition, found_ms: int | None, log: LogEnds) -> None:
         number, part = self._newest[key]
         if (number, key) in self._void or part.published_ms is None:
             return
         mark = self._consumers.mark_deletes().get(key)
         stands = "nothing" if mark is None else str(mark)
-        loss = lost_queue_identity(key, str(part.last), part.published_ms, found_ms, self._subscription, stands)
+        first = "" if log.first is None else log.first.text(key.partition)
+        there = LogPlaces(first, log.end.text(key.partition), begins=True)
+        loss = lost_queue_identity(key, str(part.last), part.published_ms, found_ms, there, self._subscription, stands)
         self._policy.report(loss, self._subscription)
         self._void.add((number, key))
         self._on_other(key)

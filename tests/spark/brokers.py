@@ -192,6 +192,12 @@ class Broker:
 
     # -- messages
 
+    def end(self, topic: str) -> Position:
+        """The place behind the last entry of a plain topic or one partition that has some."""
+        with Client(self.service_url) as client:
+            last = client.last_entry(f"persistent://public/default/{topic}").position
+        return Position(last.ledger, last.entry + 1)
+
     def send(self, topic: str, values: Sequence[str], client: Client | None = None, **options: Any) -> None:
         """Write rows with the bulk writer of ``client`` or a new one; ``options`` are the writer's own."""
         opened = nullcontext(client) if client is not None else Client(self.service_url)

@@ -115,12 +115,21 @@ LOSSES = {
 }
 
 REPLACEMENTS = {
-    "the entry there is not there any more, and its subscription": facts(
-        at(7, 0), Position(5, 19), mark_delete=Position(4, 7), read_ms=READ_MS, is_unkept=True
+    "that entry is not there any more, the log goes on at 7:0 and ends at 7:9, and its subscription": facts(
+        at(7, 0), Position(7, -1), end=at(7, 9), mark_delete=Position(4, 7), read_ms=READ_MS, is_unkept=True
+    ),
+    "that entry is not there any more, the log ends at 4:8, and its subscription": facts(
+        None, Position(4, 7), end=at(4, 8), mark_delete=Position(4, 7), read_ms=READ_MS, is_unkept=True
     ),
     "should go on at 5:20, behind an entry that was published at 2023-11-14T22:13:20.000Z, but the entry there was "
-    'published at 2023-11-14T22:13:21.000Z, and its subscription "s" stands after 5:11: the broker was restored': facts(
-        at(5, 20), Position(5, 19), mark_delete=Position(5, 11), read_ms=READ_MS, found_ms=READ_MS + 1000
+    "published at 2023-11-14T22:13:21.000Z, the log goes on at 5:20 and ends at 5:31, and its subscription "
+    '"s" stands after 5:11: the broker was restored': facts(
+        at(5, 20),
+        Position(5, 19),
+        end=at(5, 31),
+        mark_delete=Position(5, 11),
+        read_ms=READ_MS,
+        found_ms=READ_MS + 1000,
     ),
     "ends at 5:8, before 5:20 where reading should go on": facts(None, Position(5, 7), end=at(5, 8)),
     "ends at 5:20@7, before 5:20@40 where reading should go on": facts(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker whose data directory is put back to an older copy: ids of rows that were read are given to other rows.
+"""A broker whose data directory is put back to an older copy: rows that were read are not there, others come.
 
 Owns: that a query with a checkpoint tells it, by positions and in queue mode, on our broker and on a real Apache
 Pulsar. Each test starts a broker of its own. No session.
@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.base.positions import Position
+from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
 from pulsarish_spark.losses.loss import DataLossError
 from tests.spark.brokers import Broker, eventually, numbers
@@ -75,7 +77,7 @@ def begin(restorable: Restorable) -> Iterator[Callable[..., Engine]]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("anew", [60, 100, 200])
-def test_rows_under_ids_that_were_used_before_are_told(
+def test_a_checkpoint_of_the_lost_world_is_told_with_both_places(
     restorable: Restorable, begin: Callable[..., Engine], mode: str, anew: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With fewer, as many and more rows than the copy lacks; without failOnDataLoss each new row is read."""
@@ -89,13 +91,19 @@ def test_rows_under_ids_that_were_used_before_are_told(
     query.bound_to_now()
     assert query.drain() == list(range(100, 200))
     query.stop()
+    read = cell.end("t")
     restorable.restore()
     cell.send_one_by_one("t", numbers(1000, 1000 + anew))
+    end = cell.end("t")
+    assert end.ledger > read.ledger
     for _ in range(2):
         query.restart()
         query.bound_to_now()
-        with pytest.raises(DataLossError, match="restored from an older copy"):
+        with pytest.raises(DataLossError, match="restored from an older copy") as told:
             query.drain()
+        last_read = Position(read.ledger, read.entry - 1)
+        assert f"{read if mode == 'positions' else last_read}" in told.value.message
+        assert f"ends at {end}@{100 + anew}" in told.value.message
     query.restart(failOnDataLoss="false")
     query.bound_to_now()
     with caplog.at_level(logging.WARNING):
@@ -134,6 +142,56 @@ def test_a_query_that_runs_while_the_broker_is_restored_tells_it(
     query.restart(failOnDataLoss="false")
     eventually(lambda: has(range(1000, 1200)), "the new rows are read")
     assert cell.backlog("t", str(MODES[mode]["subscriptionName"])) <= 200
+
+
+def test_a_queue_that_others_have_read_on_is_told_too(restorable: Restorable, begin: Callable[..., Engine]) -> None:
+    """The subscription stands behind the checkpoint then, as if the entries of it had been read and deleted."""
+    cell = restorable.cell
+    cell.send_one_by_one("t", numbers(0, 100))
+    query = begin(topic="t", **MODES["queue"])
+    assert query.drain() == list(range(100))
+    restorable.copy()
+    cell.send_one_by_one("t", numbers(100, 200))
+    query.restart()
+    query.bound_to_now()
+    assert query.drain() == list(range(100, 200))
+    query.stop()
+    restorable.restore()
+    cell.send_one_by_one("t", numbers(1000, 1200))
+    with Client(cell.service_url) as client, client.subscribe("t", "work", type="shared") as other:
+        for _ in range(200):
+            other.acknowledge(other.receive(timeout_s=60))
+    query.restart()
+    query.bound_to_now()
+    with pytest.raises(DataLossError, match="restored from an older copy"):
+        query.drain()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_broker_that_comes_back_after_its_rows_were_deleted_is_the_same(
+    tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its subscriptions were acknowledged before anything was deleted, so nothing is told, stopped or killed."""
+    with RunningBroker(tmp_path / "data") as running:
+        cell = Broker(running.service_url, running.http_url)
+        cell.send_one_by_one("t", numbers(0, 100))
+        query = Engine(cell.service_url, topic="t", **MODES[mode])
+        query.bound_to_now()
+        assert query.drain() == list(range(100))
+        for number, end in enumerate((running.stop, running.kill)):
+            query.restart()  # Which acknowledges the last batch.
+            query.bound_to_now()
+            assert query.drain() == []
+            cell.unload("t")  # Which closes its ledger.
+            cell.drop_acknowledged_before("t", 1 << 53)
+            end()
+            running.start()
+            cell.send_one_by_one("t", numbers(1000 * number, 1000 * number + 10))
+            query.restart()
+            query.bound_to_now()
+            assert query.drain() == list(range(1000 * number, 1000 * number + 10))
+        query.stop()
+    assert "data loss" not in caplog.text
 
 
 @pytest.mark.parametrize("options", [{}, {"subscriptionType": "Shared", "availableNowQuietMs": "700"}])
