@@ -20,6 +20,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.printable import printable
 from broker_core.cli.config import config
 from broker_core.cli.consume import consume
+from broker_core.cli.copies import backup, restore
 from broker_core.cli.exits import SIGNALLED, Exit, exit_code
 from broker_core.cli.interrupts import SignalledError
 from broker_core.cli.metrics import metrics
@@ -93,6 +94,8 @@ for _command in (
     sub,
     namespace,
     doctor,
+    backup,
+    restore,
     config,
     completion,
     version,
