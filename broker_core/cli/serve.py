@@ -20,6 +20,7 @@ import click
 from broker_core.base.errors import PulsarishError, UsageError
 from broker_core.cli.output import say
 from broker_core.cli.parameter_types import WholeNumber
+from broker_core.cli.service_manager import tell_ready
 from broker_core.cli.target import data_dir_option, directory_or_default
 
 HOST: Final = "127.0.0.1"
@@ -114,6 +115,7 @@ def serve(
     def announce(info: RuntimeInfo) -> None:
         click.echo(f"ready {info.service_url} {info.http_url}")
         sys.stdout.flush()
+        tell_ready(os.environ)
         if sys.stderr.isatty():
             _greet(directory, resolved.settings.durability, info.service_url)
 
