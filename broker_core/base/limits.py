@@ -12,6 +12,9 @@ MESSAGE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 FRAME_SLACK_BYTES: Final = 10 * 1024
 """Bytes of a frame beyond ``maxMessageSize``: command, metadata, framing. Pulsar allows the same 10 KiB."""
 
+STRANGER_FRAME_BYTES_MAX: Final = 64 * 1024
+"""A frame of a client that has to show who it is, and has not yet: CONNECT with the longest token takes a quarter."""
+
 SMALL_ENTRY_BYTES_MAX: Final = 4096
 """Up to here an entry is small: a copy of it costs less than avoiding it, and unless a topic allows less than this, it
 need not be asked whether it is too large."""

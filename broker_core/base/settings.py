@@ -9,11 +9,12 @@ Source: semantics section 8; Pulsar docs, "Broker configuration".
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from broker_core.base.limits import MESSAGE_BYTES_MAX_DEFAULT
+from broker_core.base.secret import HIDDEN
 
 _Meta = msgspec.Meta
 _Count = Annotated[int, _Meta(ge=0)]
@@ -28,6 +29,10 @@ DelayedTracking = Literal[
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 SubscriptionTypeName = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
+TokenAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
+
+SECRET_SETTINGS: Final = frozenset({"token_secret_key", "basic_auth_conf"})
+"""Fields whose value may be a secret itself: no answer, table or log shows it."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -252,6 +257,41 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         bool, "Whether a namespace can be deleted together with its topics, by force."
     ] = False
 
+    # -- authentication
+    authentication_enabled: Annotated[
+        bool,
+        "Clients must prove who they are, on both ports, by one of the methods that have settings: a token, a user's "
+        "password.",
+    ] = False
+    token_secret_key: Annotated[
+        str,
+        "Key of tokens that are signed by a secret (HS256, HS384, HS512): file:///path, a path, data:;base64,... or "
+        "base64 text; 32 bytes at least. It wins over tokenPublicKey.",
+    ] = ""
+    token_public_key: Annotated[
+        str, "Key that verifies tokens signed by RSA or EC keys, in DER or PEM: file:///path, a path, data: or base64."
+    ] = ""
+    token_public_alg: Annotated[
+        TokenAlgorithm, "Family of tokenPublicKey; an RSA key verifies RS and PS, an EC key the ES of its curve."
+    ] = "RS256"  # noqa: S105 - the name of an algorithm
+    token_auth_claim: Annotated[
+        str, _Meta(min_length=1), "Claim of a token that is the role; of a list the first element."
+    ] = "sub"  # noqa: S105 - the name of a claim
+    token_audience_claim: Annotated[str, "Claim of a token that must be, or contain, tokenAudience; usually aud."] = ""
+    token_audience: Annotated[str, "This broker's name in that claim."] = ""
+    token_allowed_clock_skew_seconds: Annotated[
+        _Count, "A token is good for so long before and after its times, seconds."
+    ] = 0
+    basic_auth_conf: Annotated[
+        str,
+        "Users and their passwords as lines of htpasswd (bcrypt or argon2id): file:///path, a path, data:;base64,... "
+        "or base64 text. A file is read again when it changes.",
+    ] = ""
+    anonymous_user_role: Annotated[str, "Role of clients that show no credentials; empty: they are refused."] = ""
+    authenticate_metrics_endpoint: Annotated[
+        bool, "With authenticationEnabled: /metrics needs credentials too. Pulsar's default is false."
+    ] = True
+
     # -- the log
     log_level: Annotated[LogLevel, "What is logged: this level and all above. A refused request is info."] = "info"
     log_format: Annotated[LogFormat, "How a line of the log looks; json: one object, with the values by name."] = "text"
@@ -303,5 +343,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _Count, "Stop the broker after this long without any connection, seconds; 0 = never."
     ] = 0
 
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown(self).items())})"
+
 
 DEFAULT_SETTINGS = Settings()
+
+
+def shown(settings: Settings) -> dict[str, object]:
+    """The values by their outside names, those that may be secret hidden."""
+    return {
+        field.encode_name: HIDDEN if field.name in SECRET_SETTINGS and value else value
+        for field in msgspec.structs.fields(Settings)
+        for value in (getattr(settings, field.name),)
+    }

@@ -25,15 +25,17 @@ def show(assignments: tuple[str, ...], config_file: Path | None, output: Format 
     """Print every setting with its value and where it comes from.
 
     Later sources win: default, --config file, environment (PULSARISH_<NAME>), --set. Fails if any of them is wrong, so
-    it also checks a file.
+    it also checks a file. A value that may be secret is shown as ***.
     """
+    from broker_core.base.settings import shown
     from broker_core.cli.settings_sources import declared, resolve
 
     resolved = resolve(file=config_file, env=os.environ, assignments=assignments)
+    values = shown(resolved.settings)
     rows = [
         {
             "name": name,
-            "value": getattr(resolved.settings, setting.field),
+            "value": values[name],
             "origin": resolved.origins[name],
             "accepts": setting.accepts,
             "environment": setting.env,

@@ -23,6 +23,7 @@ from broker_core.cli.consume import consume
 from broker_core.cli.copies import backup, restore
 from broker_core.cli.exits import SIGNALLED, Exit, exit_code
 from broker_core.cli.interrupts import SignalledError
+from broker_core.cli.keys import keys
 from broker_core.cli.metrics import metrics
 from broker_core.cli.namespace import namespace
 from broker_core.cli.output import report_error, tell
@@ -33,6 +34,7 @@ from broker_core.cli.serve import serve
 from broker_core.cli.spark_subs import clean
 from broker_core.cli.stored_messages import examine, peek
 from broker_core.cli.sub import sub
+from broker_core.cli.tokens import token
 from broker_core.cli.topic import topic
 
 PROGRAM = "pulsarish"
@@ -97,6 +99,8 @@ for _command in (
     backup,
     restore,
     config,
+    keys,
+    token,
     completion,
     version,
 ):

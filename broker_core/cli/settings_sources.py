@@ -22,7 +22,7 @@ import msgspec
 
 from broker_core.base.accepted_values import accepts, text_of
 from broker_core.base.errors import ConfigError
-from broker_core.base.settings import Settings
+from broker_core.base.settings import SECRET_SETTINGS, Settings
 from broker_core.base.suggest import closest, did_you_mean
 
 ENV_PREFIX: Final = "PULSARISH_"
@@ -145,7 +145,13 @@ def _from_assignments(assignments: Sequence[str]) -> Iterator[_Given]:
         key, found, value = assignment.partition("=")
         if not found:
             raise ConfigError(f'--set "{assignment}" has no value', hint=f"write --set {key or 'NAME'}=VALUE")
-        yield _Given(_known(key.strip(), "--set"), value.strip(), "--set", text=True)
+        name = _known(key.strip(), "--set")
+        if declared()[name].field in SECRET_SETTINGS and not value.strip().startswith("file:"):
+            raise ConfigError(
+                f"{name} is not taken from the command line, which every user of the machine can read",
+                hint=f"write --set {name}=file:///path, or put the value into {declared()[name].env}",
+            )
+        yield _Given(name, value.strip(), "--set", text=True)
 
 
 def _known(key: str, origin: str) -> str:

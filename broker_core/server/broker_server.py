@@ -29,6 +29,7 @@ from broker_core.server.budgets import InputBudget, OutputBudget, PublishBudget
 from broker_core.server.connection import Endpoint
 from broker_core.server.figures import Figures, LoopFigures, LoopWatch
 from broker_core.server.gathered_acks import GatheredAcks
+from broker_core.server.security.authentication import authentication_of
 from broker_core.server.session import Node
 from broker_core.server.storage_threads import CommitDriver, Recoveries
 from broker_core.storage.catalogue import INCARNATION_BITS
@@ -63,6 +64,7 @@ class BrokerServer:
         self._disk = disk or RealDisk()
         self._clock = clock or SystemClock()
         self._store: Store
+        self._authentication = authentication_of(settings, self._clock)
         self._commits: CommitDriver
         self._recoveries: Recoveries
         self._loop_watch: LoopWatch
@@ -110,6 +112,7 @@ class BrokerServer:
             output_budget=OutputBudget(settings.max_unsent_output_size_in_mb * _MIB),
             acks=GatheredAcks(loop.call_soon),
             figures=Figures(LoopFigures(self._clock)),
+            authentication=self._authentication,
         )
         self.endpoint = Endpoint(self.node)
         self.http = HttpEndpoint(build_app(self.node))
@@ -149,6 +152,7 @@ class BrokerServer:
         """Stop gracefully. StorageError if the disk fails now; what was never confirmed may then be lost."""
         self.endpoint.stop_accepting()
         self._loop_watch.stop()
+        self._authentication.close()
         await self._drain()
         await self.endpoint.close()
         await self.http.close()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker_core import __version__
 from broker_core.base.errors import ServerError, StorageError
 from broker_core.base.positions import Position
 from broker_core.broker.broker import AnyTopic
@@ -35,6 +36,9 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 NO_REQUEST: Final = 2**64 - 1
 """The request id of what answers no request: -1 in an unsigned field, as Pulsar's broker sends it."""
 
+SERVER_VERSION: Final = f"Pulsarish {__version__}"
+"""This broker's name for itself."""
+
 logger = logging.getLogger(__name__)
 
 _REASONS: Final[dict[int, Callable[[BaseCommand], str]]] = {
@@ -53,15 +57,18 @@ class ClientFeatures:
 
     version: str = ""
     broker_entry_metadata: bool = False
+    auth_refresh: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """The link to the client of one connection. ``features`` are known from CONNECT on."""
+    """The link to the client of one connection. ``features`` are known from CONNECT on. ``certificate`` is the DER of
+    the client's certificate, which the handshake of TLS has verified; None without one."""
 
     outbox: Outbox
     commits: GroupCommit
     peer_address: str = "unknown"
+    certificate: bytes | None = None
     features: ClientFeatures = field(default_factory=ClientFeatures)
 
     def send(self, command: BaseCommand) -> None:

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final, cast
 
-from broker_core.base.errors import DiskFailedError, NotAllowedError, RemoteProtocolError
-from broker_core.base.limits import FRAME_SLACK_BYTES
+from broker_core.base.errors import DiskFailedError, NotAllowedError, RemoteProtocolError, ServerError
+from broker_core.base.limits import FRAME_SLACK_BYTES, STRANGER_FRAME_BYTES_MAX
 from broker_core.base.turns import Chore, Kind
 from broker_core.broker.rate_limits import RateLimit
 from broker_core.server import conversation
@@ -22,6 +22,7 @@ from broker_core.server.channels import NO_REQUEST, Link
 from broker_core.server.handlers.handshake import PING_FRAME
 from broker_core.server.listening_port import ListeningPort
 from broker_core.server.outbox import Outbox
+from broker_core.server.security.login import Login
 from broker_core.server.session import Node, Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import BUFFER_BYTES_FIRST, Frame, FrameReader
@@ -51,7 +52,7 @@ _BACKLOG: Final = 1024
 class Connection(asyncio.BufferedProtocol):
     """The event loop's view of one client.
 
-    It has 31 methods: seven are asyncio's, and the others say in which order a connection reads, works, waits and ends,
+    It has 33 methods: seven are asyncio's, and the others say in which order a connection reads, works, waits and ends,
     which could not be followed over several files.
     """
 
@@ -63,7 +64,8 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = loop
         self.reader = self._new_reader()
         self._outbox = Outbox(loop.call_soon, self._writable_again, node.output_budget)
-        self._session = Session(node, Link(self._outbox, node.commits))
+        link = Link(self._outbox, node.commits)
+        self._session = Session(node, link, Login(node.authentication, node.clock, loop, self, link))
         self._account = PublishAccount(self._session.in_flight_bytes, self.pause_reading, self.resume_reading)
         self._input = InputAccount(self)
         self._transport: asyncio.Transport | None = None
@@ -160,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_closed:
             return True
         self._waiting_frames = frames[handled:]
-        if self._waiting_frames and self._session.steps is None and self._outbox.flooded:
+        if self._waiting_frames and not self._session.is_held and self._outbox.flooded:
             self._flooded = True  # the rest waits until the client has read its answers
             self.pause_reading()
         if session.producers or session.leaving:
@@ -203,8 +205,17 @@ class Connection(asyncio.BufferedProtocol):
             self._node.turns.later(self)
 
     def _new_reader(self) -> FrameReader:
-        size = self._node.settings.max_message_size + FRAME_SLACK_BYTES
+        is_stranger = self._node.authentication.is_required
+        size = STRANGER_FRAME_BYTES_MAX if is_stranger else self._frame_bytes_max
         return FrameReader(size, allowed_bytes=BUFFER_BYTES_FIRST, allocate=allocate)
+
+    def admitted(self) -> None:
+        """The client has shown who it is: its frames may have the usual size."""
+        self.reader.allow_frames(self._frame_bytes_max)
+
+    @property
+    def _frame_bytes_max(self) -> int:
+        return self._node.settings.max_message_size + FRAME_SLACK_BYTES
 
     def _let_go_of_input(self) -> None:
         self._waiting_frames = []
@@ -213,12 +224,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- the end
 
-    def hang_up(self, reason: str) -> None:
-        """Tell the client why, send what is queued, close."""
+    def hang_up(self, reason: str, error: ServerError | None = None) -> None:
+        """Tell the client why, by ``error`` where there is one, send what is queued, close."""
         if self._is_closed:
             return
         logger.info("connection closed peer=%s reason=%s", self._session.link.peer_address, reason)
-        self._session.send(commands.error(NO_REQUEST, NotAllowedError(reason)))
+        self._session.send(commands.error(NO_REQUEST, error or NotAllowedError(reason)))
         self.close()
 
     def close(self) -> None:

@@ -41,6 +41,7 @@ class Rule(NamedTuple):
 
 RULES: Final[dict[int, Rule]] = {
     BaseCommand.CONNECT: Rule(_START, handshake.handle_connect),
+    BaseCommand.AUTH_RESPONSE: Rule(_CONNECTED, handshake.handle_auth_response),
     BaseCommand.PING: Rule(_ANY, handshake.handle_ping),
     BaseCommand.PONG: Rule(_ANY, handshake.handle_pong),
     BaseCommand.PARTITIONED_METADATA: Rule(_CONNECTED, lookup.handle_partitioned_metadata, "partitionMetadata"),
@@ -93,7 +94,7 @@ def receive(session: Session, frames: list[Frame], is_over: Callable[[], bool]) 
         if session.link.outbox.flooded:
             return number
         number += _receive_others(session, serialised, frames, number)
-        if session.steps is not None or is_over():
+        if session.is_held or is_over():
             return number
     return number
 

@@ -122,3 +122,6 @@ class BrokerFigures(NamedTuple):
     publish_in_flight: Annotated[
         int, gauge("pulsarish_publish_in_flight_bytes", "Bytes of messages on their way to the disk.")
     ]
+    authentication_failures: Annotated[
+        int, counter("pulsarish_authentication_failures_total", "Credentials that were refused, on both ports.")
+    ]

@@ -22,6 +22,9 @@ from broker_core.server.budgets import InputBudget, OutputBudget, PublishBudget
 from broker_core.server.channels import ConsumerChannel, Link, ProducerChannel
 from broker_core.server.figures import Figures
 from broker_core.server.gathered_acks import GatheredAcks
+from broker_core.server.security.authentication import Authentication
+from broker_core.server.security.identity import Identity
+from broker_core.server.security.login import Login
 from broker_core.storage.commit import GroupCommit
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -57,6 +60,7 @@ class Node:
     output_budget: OutputBudget
     acks: GatheredAcks
     figures: Figures
+    authentication: Authentication
     service_url: str = ""
     http_url: str = ""
 
@@ -67,6 +71,7 @@ class Session:
 
     node: Node
     link: Link
+    login: Login
     state: SessionState = SessionState.START
     producers: dict[int, ProducerChannel] = field(default_factory=dict)
     in_flight: InFlight = field(default_factory=InFlight)
@@ -79,6 +84,16 @@ class Session:
     have come would go beyond it each time that the connection is read on."""
     steps: Iterator[None] | None = None
     """Steps that are left of the command that came last; nothing else is acted on before."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who the client is; None before that is known, and at an open broker."""
+        return self.login.identity
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing more of the client may be acted on now."""
+        return self.steps is not None or self.login.is_checking or self.state is SessionState.CLOSED
 
     def send(self, command: BaseCommand) -> None:
         """Answer the client."""
@@ -105,6 +120,7 @@ class Session:
         """The connection is gone: let go of all producers, consumers and watches, of very many in several turns."""
         self.node.acks.apply()
         self.state = SessionState.CLOSED
+        self.login.stop()
         self.steps = None
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}

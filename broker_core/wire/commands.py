@@ -175,6 +175,16 @@ def connected(server_version: str, protocol_version: int, max_message_size: int)
     return BaseCommand(type=BaseCommand.CONNECTED, connected=body)
 
 
+def auth_challenge(server_version: str, protocol_version: int, method: str) -> BaseCommand:
+    """Asks a client for fresh credentials, by the text that Pulsar's brokers send for that."""
+    body = pb.CommandAuthChallenge(
+        server_version=server_version,
+        protocol_version=protocol_version,
+        challenge=pb.AuthData(auth_method_name=method, auth_data=b"PulsarAuthRefresh"),
+    )
+    return BaseCommand(type=BaseCommand.AUTH_CHALLENGE, authChallenge=body)
+
+
 def ping() -> BaseCommand:
     """Asks for a sign of life."""
     return BaseCommand(type=BaseCommand.PING, ping=pb.CommandPing())

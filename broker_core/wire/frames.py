@@ -69,8 +69,7 @@ class FrameReader:
         read while ``needed_bytes`` is more. ``allocate`` makes a buffer; unless it is ``bytearray``, one whose memory
         is taken as it is written, so that all that is allowed may be had at once.
         """
-        self._frame_bytes_max = frame_bytes_max
-        self._capacity_max = frame_bytes_max + HEAD_BYTES + _SPARE_BYTES
+        self.allow_frames(frame_bytes_max)
         self._allocate = allocate
         self.allowed_bytes = self._capacity_max if allowed_bytes is None else allowed_bytes
         self._buffer: Any = bytearray(BUFFER_BYTES_FIRST)
@@ -140,6 +139,11 @@ class FrameReader:
     def filled(self, count: int) -> None:
         """Take note of ``count`` new bytes."""
         self._end += count
+
+    def allow_frames(self, frame_bytes_max: int) -> None:
+        """Accept frames of another size from now on."""
+        self._frame_bytes_max = frame_bytes_max
+        self._capacity_max = frame_bytes_max + HEAD_BYTES + _SPARE_BYTES
 
     def take(self, frames_max: int = sys.maxsize, command_bytes_max: int = sys.maxsize) -> list[Frame]:
         """The next frames that are complete, in order; no more than one behind ``command_bytes_max`` of commands.

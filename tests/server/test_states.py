@@ -18,6 +18,7 @@ FIRST = pb.MessageIdData(ledgerId=0, entryId=0)
 
 COMMANDS: dict[int, BaseCommand] = {
     BaseCommand.CONNECT: commands.connect("test", 20),
+    BaseCommand.AUTH_RESPONSE: BaseCommand(authResponse={"response": {"auth_method_name": "none"}}),
     BaseCommand.PING: commands.ping(),
     BaseCommand.PONG: commands.pong(),
     BaseCommand.PARTITIONED_METADATA: BaseCommand(partitionMetadata={"topic": "t", "request_id": 7}),
@@ -55,6 +56,7 @@ for _kind, _command in COMMANDS.items():
     _command.type = _kind  # type: ignore[assignment] # the keys are members of the enumeration
 
 ANSWERS: dict[int, int | None] = {
+    BaseCommand.AUTH_RESPONSE: None,
     BaseCommand.PING: BaseCommand.PONG,
     BaseCommand.PONG: None,
     BaseCommand.PARTITIONED_METADATA: BaseCommand.PARTITIONED_METADATA_RESPONSE,

@@ -24,6 +24,7 @@ from broker_core.server.admin import (
     unkept,
 )
 from broker_core.server.admin.answers import refusal
+from broker_core.server.admin.identification import Identification
 from broker_core.server.admin.middleware import DurableAnswers, Guard, OneATurn, RefusalLog, RequestTurns, TooLargeError
 from broker_core.server.admin.requests import Route
 from broker_core.server.session import Node
@@ -59,7 +60,8 @@ def build_app(node: Node) -> ASGIApp:
     )
     app.state.node = node
     app.state.turns = turns = RequestTurns(node.turns)
-    return RefusalLog(OneATurn(Guard(DurableAnswers(app, node.commits)), turns))
+    known = Identification(DurableAnswers(app, node.commits), node)
+    return RefusalLog(OneATurn(Guard(known), turns))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

@@ -6,12 +6,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-import msgspec
 from starlette.responses import Response
 
 from broker_core import __version__
 from broker_core.base.errors import NotAllowedError
-from broker_core.base.settings import Settings
+from broker_core.base.settings import shown
 from broker_core.broker.policy_book import DYNAMIC
 from broker_core.server.admin.answers import BadRequestError, RefusedError, begun, text_answer
 from broker_core.server.admin.namespace_object import BUNDLE
@@ -94,9 +93,8 @@ async def get_dynamic(request: AdminRequest) -> object:
 
 
 async def get_runtime(request: AdminRequest) -> object:
-    """All settings as they are now, as text."""
-    settings = request.broker.policies.settings
-    return {each.encode_name: _text(getattr(settings, each.name)) for each in msgspec.structs.fields(Settings)}
+    """All settings as they are now, as text; those that may be secret as ***."""
+    return {name: _text(value) for name, value in shown(request.broker.policies.settings).items()}
 
 
 def _text(value: object) -> str:

@@ -118,6 +118,7 @@ def observe_broker(node: Node) -> BrokerFigures:
         sum([each.places for each in damages]),
         sum([each.entries for each in damages]),
         node.publish_budget.in_flight_bytes,
+        node.authentication.failed_attempts.total,
     )
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """ASGI middleware: the way of every HTTP request to a handler, and of its answer back.
 
-*On the way in.* There is no authentication yet, so the port is for this machine only, and "this machine" includes any
-web page open in a browser on it. Two checks keep pages out: the Host must be a name of the loopback address (a page
-that rebinds its own name to 127.0.0.1 keeps that name in Host), and a request that a page of another site caused is
-refused (Origin, Sec-Fetch-Site; every current browser sends one of them with anything that can change something). A
-header on which a check relies may be there once only: of two, another reader of the request may go by the other one.
+*On the way in.* The port is for this machine only, which includes any web page open in a browser on it. Two checks
+keep pages out: the Host must be a name of the loopback address (a page that rebinds its own name to 127.0.0.1 keeps it
+in Host), and a request that a page of another site caused is refused (Origin, Sec-Fetch-Site; every current browser
+sends one of them with anything that can change something). A header on which a check relies may be there once only: of
+two, another reader of the request may go by the other one. Who the client is, ``identification`` finds out behind them.
 A query that is no percent-encoded UTF-8 and a body in another encoding are refused for all routes: handlers would see
 something else than what was sent. Topic names may contain an encoded slash, so routes match the path as it was sent,
 still encoded; handlers decode each part.
@@ -39,7 +39,10 @@ T = TypeVar("T")
 BODY_BYTES_MAX: Final = 256 * 1024
 """Largest request body. Policies and subscription properties are far smaller."""
 
-_ONCE: Final = ("host", "origin", "sec-fetch-site", "content-encoding")
+_ONCE: Final = (
+    *("host", "origin", "sec-fetch-site", "content-encoding"),
+    *("authorization", "x-pulsar-auth-method-name"),
+)
 """Headers on which a check relies. HTTP's parser refuses a second Host and Content-Length by itself."""
 
 _BAD_ESCAPE: Final = re.compile(b"%(?![0-9A-Fa-f]{2})")

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONNECT, PING and PONG. Source: Pulsar docs, "Binary protocol - Connection establishment" and "Keep alive".
+"""CONNECT, AUTH_RESPONSE, PING and PONG. Source: Pulsar docs, "Binary protocol", and there "Keep alive".
 
-A client accepts nothing but CONNECTED as the answer to CONNECT, so nothing is refused here.
+A client accepts nothing but CONNECTED as the answer to CONNECT: credentials that are refused end the connection
+(``security.login``).
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from broker_core import __version__
 from broker_core.base.limits import PROTOCOL_VERSION
-from broker_core.server.channels import ClientFeatures
+from broker_core.server.channels import SERVER_VERSION, ClientFeatures
 from broker_core.server.session import Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import encode_command
@@ -23,22 +24,35 @@ _PONG_FRAME: Final = encode_command(commands.pong())
 
 
 def handle_connect(session: Session, command: BaseCommand) -> None:
-    """Begin the conversation: take the client's features, announce ours."""
+    """Begin the conversation: take the client's features and its credentials."""
     connect = command.connect
     session.link.features = ClientFeatures(
         version=connect.client_version[:_CLIENT_VERSION_CHARS_MAX],
         broker_entry_metadata=connect.feature_flags.supports_broker_entry_metadata,
+        auth_refresh=connect.feature_flags.supports_auth_refresh,
     )
+    welcome = partial(_welcome, session, connect.protocol_version)
+    session.login.begin(connect.auth_method_name, connect.auth_data, welcome)
+
+
+def _welcome(session: Session, protocol_version: int) -> None:
+    """The client may go on: announce our features."""
     session.state = SessionState.CONNECTED
     answer = commands.connected(
-        server_version=f"Pulsarish {__version__}",
-        protocol_version=min(PROTOCOL_VERSION, connect.protocol_version),
+        server_version=SERVER_VERSION,
+        protocol_version=min(PROTOCOL_VERSION, protocol_version),
         max_message_size=session.node.settings.max_message_size,
     )
     answer.connected.feature_flags.supports_broker_entry_metadata = True
     answer.connected.feature_flags.supports_topic_watchers = True
     answer.connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
     session.send(answer)
+
+
+def handle_auth_response(session: Session, command: BaseCommand) -> None:
+    """Go on with fresh credentials, without an answer."""
+    response = command.authResponse.response
+    session.login.renew(response.auth_method_name, response.auth_data)
 
 
 def handle_ping(session: Session, _command: BaseCommand) -> None:

@@ -6,10 +6,17 @@ Source: Pulsar docs, "Security - Authentication".
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from broker_core.base.errors import PulsarishError
+
+ROLE_BYTES_MAX: Final = 1024
+"""A role in UTF-8. Grants, logs and statistics repeat it."""
+
+ANONYMOUS_METHODS: Final = frozenset({"", "none"})
+"""Names of methods by which a client says that it shows no credentials."""
 
 
 class AuthenticationFailedError(PulsarishError):
@@ -52,3 +59,26 @@ class Provider(Protocol):
     def identify(self, credentials: Credentials) -> Identity:
         """Whose the credentials are. AuthenticationFailedError: nobody's."""
         ...
+
+
+@runtime_checkable
+class SlowProvider(Provider, Protocol):
+    """A provider whose ``identify`` works for so long, on purpose, that it has a thread for itself."""
+
+    def remembered(self, credentials: Credentials) -> Identity | None:
+        """The identity of credentials that were found good a moment ago; None: ``identify`` must work."""
+        ...
+
+
+def checked_role(role: object) -> str:
+    """``role`` if it can be one: a text, not blank, without control characters, not longer than ``ROLE_BYTES_MAX``.
+
+    AuthenticationFailedError if not.
+    """
+    if not isinstance(role, str) or not role.strip():
+        raise AuthenticationFailedError("the role is missing or blank")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in role):
+        raise AuthenticationFailedError("the role has control characters or lone surrogates in it")
+    if len(role.encode()) > ROLE_BYTES_MAX:
+        raise AuthenticationFailedError(f"the role has more than {ROLE_BYTES_MAX} bytes")
+    return role
