@@ -50,15 +50,28 @@ _OWN_BEFORE_THE_FIRST_START: Final = ("FORMAT", DATA_LOCK_FILE, "embedded.")
 
 
 class RuntimeInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of ``broker.json``. Fields that a newer version adds are ignored."""
+    """The content of ``broker.json``. Fields that a newer version adds are ignored.
+
+    Attributes:
+        service_url: Without TLS, if the broker has such a port; ``http_url`` likewise.
+        service_url_tls: With TLS, "" if it has no such port; ``http_url_tls`` likewise.
+    """
 
     pid: int
     service_url: str
     http_url: str
     version: str
+    service_url_tls: str = ""
+    http_url_tls: str = ""
     file_number: int = 0
     """Number (inode) of the file that says this, 0 if it does not tell: a copy of a data directory has another one, and
     its ``broker.json`` speaks of a broker that serves the original."""
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The service URL, the admin URL, and what else there is with TLS."""
+        both = (self.service_url, self.http_url)
+        return both + tuple(url for url in (self.service_url_tls, self.http_url_tls) if url and url not in both)
 
     def encode(self) -> bytes:
         """The content of the file: one line of JSON, whose last field is a checksum of all before it."""

@@ -20,6 +20,7 @@ _Meta = msgspec.Meta
 _Count = Annotated[int, _Meta(ge=0)]
 _Positive = Annotated[int, _Meta(ge=1)]
 _Limit = Annotated[int, _Meta(ge=-1)]
+_PortTls = Annotated[int, _Meta(ge=-1, le=65_535)]
 
 Durability = Literal["sync", "async"]
 DelayedTracking = Literal[
@@ -28,6 +29,7 @@ DelayedTracking = Literal[
 ]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
+TlsProtocol = Literal["TLSv1.2", "TLSv1.3"]
 SubscriptionTypeName = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
 TokenAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
 
@@ -300,6 +302,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         "Where the log goes instead of stderr, and stderr with it. At 8 MiB the file begins anew; the "
         "one before it is kept as FILE.1.",
     ] = ""
+
+    # -- TLS
+    broker_service_port_tls: Annotated[
+        _PortTls, "Port of Pulsar's protocol with TLS (6651 by custom); 0 takes any free one, -1 = none."
+    ] = -1
+    web_service_port_tls: Annotated[
+        _PortTls, "Port of the admin REST with TLS (8443 by custom); 0 takes any free one, -1 = none."
+    ] = -1
+    tls_certificate_file_path: Annotated[
+        str, "PEM file of the broker's certificate, and behind it those between it and its CA."
+    ] = ""
+    tls_key_file_path: Annotated[
+        str,
+        "PEM file of its private key, not encrypted, which nobody but its owner may read; RSA of 2048 bits or more.",
+    ] = ""
+    tls_trust_certs_file_path: Annotated[
+        str,
+        "PEM file of the CAs that sign certificates of clients. Without it clients are not asked for one.",
+    ] = ""
+    tls_require_trusted_client_cert_on_connect: Annotated[
+        bool, "Refuse clients that show no certificate; false: a client may show one."
+    ] = False
+    tls_protocols: Annotated[tuple[TlsProtocol, ...], _Meta(min_length=1), "Versions of TLS that a client may use."] = (
+        "TLSv1.3",
+        "TLSv1.2",
+    )
+    tls_cert_refresh_check_duration_sec: Annotated[
+        _Count,
+        "How often it is looked whether these files have changed, seconds; new connections then get what is in them. "
+        "SIGHUP has them read at once. 0 = only then.",
+    ] = 300
 
     # -- protection
     max_connections: Annotated[_Positive, "Client connections at a time; more are refused."] = 10_000

@@ -24,7 +24,7 @@ from broker_core.base.private_files import private_opener
 from broker_core.cli.exits import MEANINGS, Exit
 from broker_core.cli.output import Format, counted, format_option, human_bytes, print_rows, say
 from broker_core.cli.parameter_types import WholeNumber
-from broker_core.cli.target import data_dir_option, directory_or_default, running_broker, timeout_option
+from broker_core.cli.target import data_dir_option, directory_or_default, running_broker, timeout_option, tls_options
 
 if TYPE_CHECKING:
     from broker_core.base.runtime import RuntimeInfo
@@ -158,10 +158,12 @@ def _row(directory: Path, info: RuntimeInfo | None, health: str) -> dict[str, ob
 
 def _health(info: RuntimeInfo) -> str:
     """The health that the broker tells, or why it tells none."""
+    from broker_core.client import ClientConfig
     from broker_core.client.admin import AdminApi
 
     try:
-        with AdminApi(info.http_url, timeout_s=_HEALTH_TIMEOUT_S) as admin:
+        tls = ClientConfig(service_url=info.service_url, **tls_options(info, os.environ)).tls
+        with AdminApi(info.http_url, timeout_s=_HEALTH_TIMEOUT_S, tls=tls) as admin:
             return admin.health()
     except PulsarishError as error:
         return error.message

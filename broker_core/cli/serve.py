@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``pulsarish serve``: one broker process on one data directory.
 
-Programs start it and wait for its only line on stdout, ``ready <service url> <http url>``; what people want to know
-goes to stderr. SIGTERM or Ctrl-C stops it in order; killing it loses nothing that was confirmed.
+Programs start it and wait for its only line on stdout, ``ready <service url> <http url>``, and behind them the URLs of
+ports with TLS where it has both kinds; what people want to know goes to stderr. SIGTERM or Ctrl-C stops it in order;
+killing it loses nothing that was confirmed.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
 
 
 def _port_option(name: str, default: int, protocol: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
-    text = f"Port of {protocol}; 0 takes any free one."
+    text = f"Port of {protocol}; 0 takes any free one, -1 none (for a broker with TLS only)."
     return click.option(
-        name, metavar="PORT", type=click.IntRange(0, 65535), default=default, show_default=True, help=text
+        name, metavar="PORT", type=click.IntRange(-1, 65535), default=default, show_default=True, help=text
     )
 
 
@@ -96,7 +97,7 @@ def serve(
     from broker_core.cli.settings_sources import resolve
     from broker_core.server import process
 
-    if port == http_port != 0:
+    if port == http_port > 0:
         raise UsageError(f"--port and --http-port are both {port}", hint="choose two, or 0 for any free one")
     options = {
         "durability": durability,
@@ -113,14 +114,15 @@ def serve(
     directory = directory_or_default(data_dir, os.environ)
 
     def announce(info: RuntimeInfo) -> None:
-        click.echo(f"ready {info.service_url} {info.http_url}")
+        click.echo(f"ready {' '.join(info.urls)}")
         sys.stdout.flush()
         tell_ready(os.environ)
         if sys.stderr.isatty():
             _greet(directory, resolved.settings.durability, info.service_url)
 
     try:
-        for wanted in (port, http_port):
+        settings = resolved.settings
+        for wanted in (port, http_port, settings.broker_service_port_tls, settings.web_service_port_tls):
             _check_free(wanted)
         process.serve(
             resolved.settings,
@@ -141,7 +143,7 @@ def _check_free(port: int) -> None:
     """PulsarishError, before anything is opened, if ``port`` is taken: it says by whom, as far as that is known."""
     import socket
 
-    if not port:
+    if port <= 0:
         return
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does, whose port may have been used

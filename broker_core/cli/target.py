@@ -204,13 +204,24 @@ def find_target(
     if not url and not data_dir:
         url, http_url = env.get(ENV_SERVICE_URL), http_url or env.get(ENV_HTTP_URL)
     if url:
-        from broker_core.client.credentials.security import Security, security_texts
-
-        chosen = Security.of(security_texts(env, security or {})).client_options()
+        chosen = _security(env, security or {})
         admin_is = Admin.NAMED if http_url else Admin.GUESSED
         return Target(_checked(url), http_url or _guessed_http_url(url, env), admin_is, timeout_s, chosen)
     info = running_broker(directory_or_default(data_dir, env))
-    return Target(info.service_url, http_url or info.http_url, Admin.TOLD, timeout_s, {})
+    return Target(info.service_url, http_url or info.http_url, Admin.TOLD, timeout_s, tls_options(info, env, security))
+
+
+def _security(env: Mapping[str, str], given: Mapping[str, str]) -> dict[str, Any]:
+    from broker_core.client.credentials.security import Security, security_texts
+
+    return Security.of(security_texts(env, given)).client_options()
+
+
+def tls_options(info: RuntimeInfo, env: Mapping[str, str], given: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The arguments of a client that say whom it believes; none where the broker of ``info`` needs no TLS."""
+    if not info.service_url.startswith("pulsar+ssl:") and not info.http_url.startswith("https:"):
+        return {}
+    return {name: value for name, value in _security(env, given or {}).items() if name.startswith("tls_")}
 
 
 def directory_or_default(data_dir: Path | None, env: Mapping[str, str]) -> Path:
@@ -257,8 +268,10 @@ def _guessed_http_url(url: str, env: Mapping[str, str]) -> str:
     directory, else the usual port."""
     with contextlib.suppress(ConnectionLostError, ConfigError):
         info = running_broker(directory_or_default(None, env))
-        if info.service_url == url.rstrip("/"):
+        if url.rstrip("/") == info.service_url:
             return info.http_url
+        if url.rstrip("/") == info.service_url_tls:
+            return info.http_url_tls or info.http_url
     parts = urlsplit(url.split(",")[0])
     host = parts.hostname or "127.0.0.1"
     scheme, port = ("https", HTTPS_PORT_DEFAULT) if parts.scheme == "pulsar+ssl" else ("http", HTTP_PORT_DEFAULT)

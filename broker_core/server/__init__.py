@@ -3,7 +3,8 @@
 
     process ---------- signals, runtime file, idle stop, fail-stop
       broker_server -- opens store and broker, joins everything below on one event loop, stops it in order
-        endpoint ----- listening socket, connections
+        endpoint ----- listening sockets, connections
+          security --- TLS between a socket and its connection; who a client is
           connection - bytes in and out, keep-alive
             conversation -> handlers/*   which command is allowed when, and what it does
             outbox ------ everything that waits to be written, in order, once per turn of the loop

@@ -23,8 +23,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m broker_core.server", description="Serve one data directory.")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--http-port", type=int, default=0)
+    parser.add_argument("--port", type=int, default=0, help="0: any free one, -1: none")
+    parser.add_argument("--http-port", type=int, default=0, help="likewise")
     parser.add_argument("--settings", default="{}", help="JSON object of settings by their outer names")
     args = parser.parse_args()
     try:
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _print_ready(info: RuntimeInfo) -> None:
-    sys.stdout.write(f"ready {info.service_url} {info.http_url}\n")
+    sys.stdout.write(f"ready {' '.join(info.urls)}\n")
     sys.stdout.flush()
 
 

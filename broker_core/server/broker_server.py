@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``BrokerServer``: a store, a broker and its two ports on one event loop; start and graceful stop.
+"""``BrokerServer``: a store, a broker and its ports on one event loop; start and graceful stop.
 
 Stopping loses nothing that was confirmed and confirms what it can: no new clients, no more reading, the commits in
 flight end and are answered, then connections, broker and store are closed, in this order.
@@ -30,6 +30,7 @@ from broker_core.server.connection import Endpoint
 from broker_core.server.figures import Figures, LoopFigures, LoopWatch
 from broker_core.server.gathered_acks import GatheredAcks
 from broker_core.server.security.authentication import authentication_of
+from broker_core.server.security.tls import ServerTls, TlsFiles
 from broker_core.server.session import Node
 from broker_core.server.storage_threads import CommitDriver, Recoveries
 from broker_core.storage.catalogue import INCARNATION_BITS
@@ -68,16 +69,21 @@ class BrokerServer:
         self._commits: CommitDriver
         self._recoveries: Recoveries
         self._loop_watch: LoopWatch
+        self.tls: ServerTls | None = None
         self.node: Node
         self.endpoint: Endpoint
         self.http: HttpEndpoint
 
     async def start(self, host: str, port: int, http_port: int) -> None:
-        """Open the store, recover, accept clients. Port 0 takes a free one.
+        """Open the store, recover, accept clients. Port 0 takes a free one, -1 none; with TLS the settings say which.
 
-        Raises ConfigError for a host that is not safe, StorageError, or OSError if a port cannot be had.
+        Raises ConfigError for a host that is not safe, for ports without which nobody could connect and for files of
+        TLS that cannot be used, StorageError, or OSError if a port cannot be had.
         """
         check_host(host)
+        self._check_ports(port, http_port)
+        if max(self._settings.broker_service_port_tls, self._settings.web_service_port_tls) >= 0:
+            self.tls = ServerTls(TlsFiles.of(self._settings), host)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         incarnation = secrets.randbits(INCARNATION_BITS)
@@ -125,13 +131,37 @@ class BrokerServer:
         self._commits = CommitDriver(
             self._store.commits, self._clock, on_second=self._store.sync_due, on_committed=committed
         )
-        service_port, admin_port = await self.endpoint.bind(host, port), await self.http.bind(host, http_port)
-        self.node.service_url = f"pulsar://{_authority(host)}:{service_port}"
-        self.node.http_url = f"http://{_authority(host)}:{admin_port}"
+        await self._take_ports(host, port, http_port)
         self._commits.start()
         self._loop_watch = LoopWatch(self.node.figures.loop)
         await self.endpoint.start()
         await self.http.start()
+        if self.tls is not None and settings.tls_cert_refresh_check_duration_sec:
+            self.tls.watch(loop, settings.tls_cert_refresh_check_duration_sec)
+
+    def _check_ports(self, port: int, http_port: int) -> None:
+        settings = self._settings
+        if max(port, settings.broker_service_port_tls) < 0 or max(http_port, settings.web_service_port_tls) < 0:
+            raise ConfigError(
+                "the broker has neither a plain port nor one with TLS for Pulsar's protocol, or for the admin REST",
+                hint="set brokerServicePortTls and webServicePortTls where the plain ports are -1",
+            )
+
+    async def _take_ports(self, host: str, port: int, http_port: int) -> None:
+        node, settings, name = self.node, self._settings, _authority(host)
+        if port >= 0:
+            node.service_url = f"pulsar://{name}:{await self.endpoint.bind(host, port)}"
+        if http_port >= 0:
+            node.http_url = f"http://{name}:{await self.http.bind(host, http_port)}"
+        if self.tls is None:
+            return
+        if (port_tls := settings.broker_service_port_tls) >= 0:
+            bound = await self.endpoint.bind_tls(host, port_tls, self.tls, node.turns)
+            node.service_url_tls = f"pulsar+ssl://{name}:{bound}"
+        if (port_tls := settings.web_service_port_tls) >= 0:
+            bound = await self.http.bind_tls(host, port_tls, self.tls, node.turns)
+            node.http_url_tls = f"https://{name}:{bound}"
+        logger.info("encrypted ports taken service=%s http=%s", node.service_url_tls, node.http_url_tls)
 
     @property
     def connections_open(self) -> int:
@@ -151,6 +181,8 @@ class BrokerServer:
     async def stop(self) -> None:
         """Stop gracefully. StorageError if the disk fails now; what was never confirmed may then be lost."""
         self.endpoint.stop_accepting()
+        if self.tls is not None:
+            self.tls.stop()
         self._loop_watch.stop()
         self._authentication.close()
         await self._drain()

@@ -23,6 +23,7 @@ from broker_core.server.handlers.handshake import PING_FRAME
 from broker_core.server.listening_port import ListeningPort
 from broker_core.server.outbox import Outbox
 from broker_core.server.security.login import Login
+from broker_core.server.security.tls_connection import client_certificate
 from broker_core.server.session import Node, Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.frames import BUFFER_BYTES_FIRST, Frame, FrameReader
@@ -89,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         if peer:
             self._session.link.peer_address = f"{peer[0]}:{peer[1]}"
+        self._session.link.certificate = client_certificate(transport)
         self._outbox.attach(self._transport, settings.write_buffer_high_bytes)
         self._port.made(self)
         if self._port.connections_open > settings.max_connections:

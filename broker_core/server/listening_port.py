@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP port and the connections that clients have to it. The port is taken before anybody is let in, so that its
-number is known while the broker still starts. Knows nothing of what is spoken on it.
+"""A TCP port, with another one for TLS perhaps, and the connections that clients have to both. The ports are taken
+before anybody is let in, so that their numbers are known while the broker still starts. Knows not what is spoken.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ import socket
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from broker_core.base.invariants import invariant
+from broker_core.base.turns import Turns
+from broker_core.server.security.tls import ServerTls
+from broker_core.server.security.tls_connection import Handshakes, Protocol, TlsConnection
 
-C = TypeVar("C", bound=asyncio.BaseProtocol)
+C = TypeVar("C", bound=Protocol)
 
 
 class ListeningPort(Generic[C]):
-    """One port: ``bind``, ``start``, ``stop_listening``; each client gets a new ``protocol``.
+    """``bind``, ``bind_tls`` or both, then ``start``, at last ``stop_listening``; each client gets a new ``protocol``.
 
-    ``backlog``: clients that may wait to be let in. ``connections``: those that are there.
+    ``backlog``: clients that may wait to be let in. ``connections``: those that are there, of both ports.
     """
 
     def __init__(self, protocol: Callable[[], C], *, backlog: int = 100) -> None:
         self._protocol = protocol
         self._backlog = backlog
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self._handshakes: Handshakes | None = None
         self._all_gone = asyncio.Event()
         self.connections: set[C] = set()
         self.connections_made = 0
@@ -35,28 +38,40 @@ class ListeningPort(Generic[C]):
 
         OSError if it cannot be had.
         """
+        return await self._bind(self._protocol, host, port)
+
+    async def bind_tls(self, host: str, port: int, tls: ServerTls, turns: Turns) -> int:
+        """As ``bind``, for clients that speak TLS from their first byte on. ``turns``: in which handshakes are made."""
+        handshakes = self._handshakes = Handshakes(tls, turns)
+        return await self._bind(lambda: TlsConnection(self._protocol, handshakes), host, port)
+
+    async def _bind(self, protocol: Callable[[], Protocol], host: str, port: int) -> int:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._protocol, host, port, backlog=self._backlog, start_serving=False)
-        for bound_socket in self._server.sockets:
+        server = await loop.create_server(protocol, host, port, backlog=self._backlog, start_serving=False)
+        self._servers.append(server)
+        for bound_socket in server.sockets:
             # Two who start at the same moment may both bind; only one may listen, and uvloop would not tell the other.
             with socket.socket(fileno=os.dup(bound_socket.fileno())) as same:
                 same.listen(self._backlog)
-        bound: int = self._server.sockets[0].getsockname()[1]
+        bound: int = server.sockets[0].getsockname()[1]
         return bound
 
     async def start(self) -> None:
         """Accept clients from now on."""
-        invariant(self._server is not None, "start before bind")
-        await self._server.start_serving()  # type: ignore[union-attr] # the line above
+        for server in self._servers:
+            await server.start_serving()
 
     def stop_listening(self) -> None:
         """Accept no more clients. Those that are there stay."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
+        if self._handshakes is not None:
+            self._handshakes.close()
 
     @property
     def connections_open(self) -> int:
-        return len(self.connections)
+        """Connections that are there, and handshakes that are under way."""
+        return len(self.connections) + (0 if self._handshakes is None else self._handshakes.count)
 
     def made(self, connection: C) -> None:
         """A client is there."""

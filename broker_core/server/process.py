@@ -4,6 +4,7 @@
 Ends:
 - SIGTERM or SIGINT: graceful stop, ``serve`` returns (exit code 0).
 - A second SIGTERM or SIGINT: at once, killed by the signal. Nothing confirmed is lost, as after any kill.
+- SIGHUP ends a broker without TLS as any process; one with TLS reads its certificate again and goes on.
 - No connection for ``idleStopSeconds``: as SIGTERM.
 - The disk refused a write or sync, or the data directory or a log in it was taken away: message on stderr, exit code
   ``EXIT_DISK_FAILED`` at once. The next start recovers.
@@ -34,6 +35,7 @@ from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.base.settings import Settings
 from broker_core.server.broker_server import BrokerServer
 from broker_core.server.log import Log
+from broker_core.server.security.tls_connection import HANDSHAKES_MAX
 from broker_core.storage import layout
 from broker_core.storage.handles import HANDLES_MAX
 
@@ -53,8 +55,9 @@ _CHECK_S: Final = 5.0
 
 _STDIN_BYTES: Final = 4096
 
-_OTHER_FILES: Final = 512
-"""Descriptors for what is neither a log file nor a connection of a client: the catalogue, HTTP clients, a reserve."""
+_OTHER_FILES: Final = 512 + 2 * HANDSHAKES_MAX
+"""Descriptors for what is neither a log file nor a connection of a client: the catalogue, HTTP clients, handshakes of
+both ports with TLS, a reserve."""
 
 _GC_YOUNG_OBJECTS: Final = 2_500
 """Allocations between two looks of the garbage collector. A look at twice as many took up to 17 ms, and one at four
@@ -132,9 +135,17 @@ async def _serve(
     _raise_file_limit(settings.max_connections)
     server = BrokerServer(settings, data_dir, on_disk_failure=_die)
     await server.start(host, port, http_port)
+    node = server.node
     info = RuntimeInfo(
-        pid=os.getpid(), service_url=server.node.service_url, http_url=server.node.http_url, version=__version__
+        pid=os.getpid(),
+        service_url=node.service_url or node.service_url_tls,
+        http_url=node.http_url or node.http_url_tls,
+        version=__version__,
+        service_url_tls=node.service_url_tls,
+        http_url_tls=node.http_url_tls,
     )
+    if server.tls is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.tls.reload)
     _tell_what_others_may_read(data_dir)
     runtime_file = data_dir / RUNTIME_FILE
     _write_runtime_file(runtime_file, info)

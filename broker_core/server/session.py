@@ -48,7 +48,8 @@ SENDS_AT_ONCE_MAX: Final = 1024
 
 @dataclass(slots=True)
 class Node:
-    """Parts that all sessions of one broker process share. The URLs are known once the ports are bound."""
+    """Parts that all sessions of one broker process share. The URLs are known once the ports are bound; that of a port
+    which there is not is ""."""
 
     broker: Broker
     settings: Settings
@@ -63,6 +64,8 @@ class Node:
     authentication: Authentication
     service_url: str = ""
     http_url: str = ""
+    service_url_tls: str = ""
+    http_url_tls: str = ""
 
 
 @dataclass(slots=True, eq=False)

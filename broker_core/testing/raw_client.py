@@ -8,6 +8,7 @@ consumers and answers no pings; use a real client for anything else.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -30,7 +31,8 @@ class NamedFrame(NamedTuple):
 
 
 class RawClient:
-    """One connection to a broker. ``connect=False`` leaves out the handshake."""
+    """One connection to a broker. ``connect=False`` leaves out CONNECT; ``tls``: how it is encrypted, for a port with
+    TLS."""
 
     def __init__(
         self,
@@ -39,10 +41,13 @@ class RawClient:
         connect: bool = True,
         broker_entry_metadata: bool = True,
         timeout_s: float = 30.0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        host, _, port = service_url.removeprefix("pulsar://").rpartition(":")
+        host, _, port = service_url.partition("://")[2].rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._unread = b""
         if connect:
             hello = commands.connect("raw", PROTOCOL_VERSION)

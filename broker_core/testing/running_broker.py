@@ -67,7 +67,8 @@ class Process(Protocol):
 
 
 class RunningBroker:
-    """One broker process on ``data_dir``. ``service_url`` and ``http_url`` are known once it has started.
+    """One broker process on ``data_dir``. Its URLs are known once it has started; those of ports with TLS are "" if it
+    has none, and the others are the same where it has no plain ones.
 
     Attributes:
         launch: Starts a process, with a pipe for its stdout and a file for its stderr. Who starts hundreds of brokers
@@ -84,13 +85,15 @@ class RunningBroker:
     def __init__(
         self, data_dir: Path, settings: Mapping[str, object] | None = None, *, port: int = 0, http_port: int = 0
     ) -> None:
-        """``settings`` by their outer names (``maxMessageSize``); port 0 takes a free one."""
+        """``settings`` by their outer names (``maxMessageSize``); port 0 takes a free one, -1 none."""
         self.data_dir = data_dir
         self.settings = dict(settings or {})
         self.port = port
         self.http_port = http_port
         self.service_url = ""
         self.http_url = ""
+        self.service_url_tls = ""
+        self.http_url_tls = ""
         self._process: Process | None = None
         self._held: list[HeldPort] = []
         self._log_path = data_dir.with_name(data_dir.name + ".stderr")
@@ -124,15 +127,17 @@ class RunningBroker:
         with self._log_path.open("ab") as log:
             process = type(self).launch(command, log)
         self._process = process
-        ready = _first_line(process.stdout, _START_S).split()
-        if len(ready) != 3:
+        ready, *urls = _first_line(process.stdout, _START_S).split() or [""]
+        if ready != "ready":
             code = process.wait(_STOP_S)
             self._forget()
             self._release_ports()
             raise BrokerExitedError(f"the broker ended with exit code {code} before it was ready: {self.stderr}")
-        self.service_url, self.http_url = ready[1], ready[2]
-        self.port = int(self.service_url.rpartition(":")[2])
-        self.http_port = int(self.http_url.rpartition(":")[2])
+        self.service_url, self.http_url = urls[:2]
+        self.service_url_tls = next((url for url in urls if url.startswith("pulsar+ssl:")), "")
+        self.http_url_tls = next((url for url in urls if url.startswith("https:")), "")
+        self.port = _port_of(self.service_url) if self.port >= 0 else -1
+        self.http_port = _port_of(self.http_url) if self.http_port >= 0 else -1
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal and return at once."""
@@ -165,6 +170,9 @@ class RunningBroker:
             self.port = self._hold_one()
         if not self.http_port:
             self.http_port = self._hold_one()
+        for name in ("brokerServicePortTls", "webServicePortTls"):
+            if self.settings.get(name) == 0:
+                self.settings[name] = self._hold_one()
 
     def _hold_one(self) -> int:
         self._held.append(HeldPort())
@@ -184,6 +192,10 @@ class RunningBroker:
         if self._process is not None and self._process.stdout is not None:
             self._process.stdout.close()
         self._process = None
+
+
+def _port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 def _first_line(stream: IO[bytes] | None, timeout_s: float) -> str:

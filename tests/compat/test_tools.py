@@ -22,6 +22,7 @@ from broker_core.client.admin import AdminApi
 from broker_core.testing.running_broker import RunningBroker
 from tests.apache_pulsar.start import HERE as APACHE_PULSAR
 from tests.apache_pulsar.start import OPENED, SHORT_LIVED, UnavailableError, class_path, java
+from tests.server.certificates import Authority
 
 pytestmark = [pytest.mark.pulsar, pytest.mark.slow]
 
@@ -167,3 +168,23 @@ def test_pulsar_perf_sends_and_receives(broker: RunningBroker, tool: list[str], 
         command = [*tool, *common, *arguments, "-u", broker.service_url, "-m", "500", topic]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def test_they_work_with_tls(tool: list[str], tmp_path: Path) -> None:
+    """At a broker without plain ports, whose name they verify: lookup leads them back to the port with TLS."""
+    authority, topic = Authority(tmp_path), "persistent://public/default/secret"
+    pair = authority.issue("broker", "127.0.0.1")
+    settings: dict[str, object] = dict.fromkeys(("brokerServicePortTls", "webServicePortTls"), 0)
+    settings |= {"tlsCertificateFilePath": pair.certificate, "tlsKeyFilePath": pair.key}
+    commands = [
+        f"admin topics create {topic}",
+        f"client produce {topic} -m hello",
+        f"client consume {topic} -s s -p Earliest -n 1",
+    ]
+    with RunningBroker(tmp_path / "data", settings, port=-1, http_port=-1) as secured:
+        (tmp_path / "client.conf").write_text(
+            f"webServiceUrl={secured.http_url}\nbrokerServiceUrl={secured.service_url}\n"
+            f"tlsTrustCertsFilePath={authority.path}\ntlsEnableHostnameVerification=true\n"
+        )
+        said = what_the_shell_says(tool, tmp_path, commands)
+    assert "hello" in said[commands[-1]]

@@ -10,12 +10,12 @@ sent to it; TLS is 1.2 or newer; files that have changed are read again for the 
 from __future__ import annotations
 
 import logging
-import os
 import ssl
 from dataclasses import dataclass
 from typing import Final
 
-from broker_core.base.errors import ConfigError, ConnectionLostError, PulsarishError, TlsError
+from broker_core.base.errors import ConnectionLostError, PulsarishError, TlsError
+from broker_core.base.pem_files import load_pair, stamp_of, trusting
 from broker_core.client.credentials.authentication import ClientCertificate
 
 logger = logging.getLogger(__name__)
@@ -25,6 +25,8 @@ _OUT_OF_TIME: Final = frozenset({9, 10})
 _UNTRUSTED: Final = frozenset({2, 18, 19, 20, 21})
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
 
+_HINT_PAIR: Final = "certificate and key must be there for each process that connects"
+_HINT_TRUSTED: Final = "tlsTrustCertsFilePath names a file that must be there for each process that connects"
 HINT_UNTRUSTED: Final = "name the file (PEM) of the CA that signed it with tlsTrustCertsFilePath"
 HINT_NAME: Final = (
     "use a name that is in the certificate, or give the broker a certificate with this one; it counts for the address "
@@ -46,7 +48,7 @@ class TlsSettings:
         context = self._trusting()
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.certificate is not None:
-            _load_certificate(context, self.certificate)
+            load_pair(context, *self.certificate, whose="client", hint=_HINT_PAIR)
         context.check_hostname = self.verify_hostname and not self.allow_insecure
         if self.allow_insecure:
             context.verify_mode = ssl.CERT_NONE
@@ -65,51 +67,11 @@ class TlsSettings:
 
     def stamp(self) -> tuple[object, ...]:
         """Another value once one of the files was changed or is gone."""
-        paths = (self.trust_path, *(self.certificate or ()))
-        return tuple(_stamp(path) for path in paths if path)
+        return stamp_of((self.trust_path, *(self.certificate or ())))
 
     def _trusting(self) -> ssl.SSLContext:
-        path = self.trust_path
-        try:
-            return ssl.create_default_context(cafile=path or None)
-        except ssl.SSLError as error:
-            raise ConfigError(
-                f"file {path}, which should hold trusted CAs, has no certificate that can be read", hint="it takes PEM"
-            ) from error
-        except OSError as error:
-            raise ConfigError(
-                f"file {path}, which should hold trusted CAs, cannot be read: {error.strerror or error}",
-                hint="tlsTrustCertsFilePath names a file that must be there for each process that connects",
-            ) from error
-
-
-def _load_certificate(context: ssl.SSLContext, files: ClientCertificate) -> None:
-    def ask_for_password() -> str:  # Without it OpenSSL would ask at the terminal.
-        raise ConfigError(f"private key {files.key_path} is encrypted", hint="give one that is not")
-
-    for path in files:
-        if not os.access(path, os.R_OK):
-            why = "it is not there" if not os.path.exists(path) else "this user may not"
-            raise ConfigError(
-                f"file {path} of the client certificate cannot be read: {why}",
-                hint="certificate and key must be there for each process that connects",
-            )
-    try:
-        context.load_cert_chain(files.certificate_path, files.key_path, ask_for_password)
-    except OSError as error:
-        mismatch = isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH"
-        why = "the key belongs to another certificate" if mismatch else "they are not PEM files of these"
-        raise ConfigError(
-            f"certificate {files.certificate_path} and private key {files.key_path} cannot be used: {why}"
-        ) from error
-
-
-def _stamp(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
+        with trusting(self.trust_path, hint=_HINT_TRUSTED):
+            return ssl.create_default_context(cafile=self.trust_path or None)
 
 
 def tls_failure(error: ssl.SSLError, what: str) -> PulsarishError:

@@ -54,7 +54,7 @@ async def list_brokers_of_cluster(request: AdminRequest) -> object:
 
 async def leader_broker(request: AdminRequest) -> object:
     """The one broker that there is."""
-    return {"serviceUrl": request.node.http_url, "brokerId": request.broker_id}
+    return {"serviceUrl": request.node.http_url or request.node.http_url_tls, "brokerId": request.broker_id}
 
 
 async def version(request: AdminRequest) -> object:
@@ -63,14 +63,20 @@ async def version(request: AdminRequest) -> object:
 
 
 async def lookup_topic(request: AdminRequest) -> object:
-    """This broker, for every name in a namespace that exists. The empty TLS fields must be there for the C++ client."""
+    """This broker, for every name in a namespace that exists. All fields must be there for the C++ client; the URL of a
+    port that there is not is empty."""
     node, name = request.node, request.topic_name
     node.broker.namespaces.require(name.namespace_name)
     listener = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName")
     if listener:
         raise BadRequestError(f"this broker has no listener {listener[:80]!r}; leave out listenerName")
     await begun(partial(node.broker.loader.when_ready, name))  # as LOOKUP waits
-    return {"brokerUrl": node.service_url, "brokerUrlTls": "", "httpUrl": node.http_url, "httpUrlTls": ""}
+    return {
+        "brokerUrl": node.service_url,
+        "brokerUrlTls": node.service_url_tls,
+        "httpUrl": node.http_url,
+        "httpUrlTls": node.http_url_tls,
+    }
 
 
 async def lookup_bundle(request: AdminRequest) -> object:

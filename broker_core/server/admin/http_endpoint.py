@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP/1.1 port of a broker: connections, as h11 reads them, whose requests go to an ASGI application.
+"""The HTTP/1.1 port of a broker: connections, as h11 reads them, whose requests go to an ASGI application. The scope of
+a request has the certificate of its client, DER, as ``certificate``; None without TLS or without one.
 
 A client has a bounded time for each request, for the next one, and for taking any part of an answer. Its input is read
 a little in each turn of the loop. A broken request gets a 400, or the end of the connection where its answer has begun.
@@ -20,6 +21,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from broker_core.server.admin.answers import refusal
 from broker_core.server.listening_port import ListeningPort
+from broker_core.server.security.tls_connection import client_certificate
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +154,7 @@ class HttpConnection(asyncio.Protocol):
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": request.http_version.decode("ascii"),
             "method": request.method.decode("ascii"),
-            "scheme": "http",
+            "scheme": "http" if self._transport.get_extra_info("ssl_object") is None else "https",
             "path": unquote_to_bytes(path).decode("utf-8", "replace"),
             "raw_path": path,
             "query_string": query,
@@ -160,6 +162,7 @@ class HttpConnection(asyncio.Protocol):
             "headers": list(request.headers),
             "client": self.peer,
             "server": _address(self._transport.get_extra_info("sockname")),
+            "certificate": client_certificate(self._transport),
         }
 
     # -- events, each read and written under the client's time

@@ -104,7 +104,7 @@ class AdminRequest(Request):
     @property
     def broker_id(self) -> str:
         """Host and HTTP port of this broker, by which Pulsar's brokers name each other."""
-        return urlsplit(self.node.http_url).netloc
+        return urlsplit(self.node.http_url or self.node.http_url_tls).netloc
 
     # -- turns
 

@@ -36,10 +36,16 @@ async def list_clusters(request: AdminRequest) -> object:
 
 
 async def get_cluster(request: AdminRequest) -> object:
-    """Addresses of the one cluster."""
+    """Addresses of the one cluster; those of ports that there are not are left out."""
     node = request.node
     request.existing_cluster()
-    return {"serviceUrl": node.http_url, "brokerServiceUrl": node.service_url}
+    urls = {
+        "serviceUrl": node.http_url,
+        "serviceUrlTls": node.http_url_tls,
+        "brokerServiceUrl": node.service_url,
+        "brokerServiceUrlTls": node.service_url_tls,
+    }
+    return {name: url for name, url in urls.items() if url}
 
 
 async def put_cluster(request: AdminRequest) -> None:

@@ -59,6 +59,8 @@ def handle_lookup(session: Session, command: BaseCommand) -> None:
     def ready(error: ServerError | None) -> None:
         if error is None:
             result.brokerServiceUrl = session.node.service_url
+            if session.node.service_url_tls:
+                result.brokerServiceUrlTls = session.node.service_url_tls
             result.authoritative = True
             result.response = CommandLookupTopicResponse.Connect
         else:
