@@ -41,12 +41,14 @@ class Tokens:
         return token(lives_s=LIVES_S)
 
 
-def official(broker: RunningBroker, authentication: pulsar.Authentication | None) -> pulsar.Client:
+def official(
+    broker: RunningBroker, authentication: pulsar.Authentication | None, *, patience_s: int = 60
+) -> pulsar.Client:
     return pulsar.Client(
         broker.service_url,
         authentication=authentication,
-        operation_timeout_seconds=10,
-        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal),
+        operation_timeout_seconds=patience_s,
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
     )
 
 
@@ -71,11 +73,11 @@ def test_the_official_client_comes_in(broker: RunningBroker, topic: str, authent
     ],
     ids=["none", "garbage", "expired", "wrong password"],
 )
-def test_the_official_client_is_told_that_it_failed(
+def test_the_official_client_never_comes_in_otherwise(
     broker: RunningBroker, topic: str, authentication: pulsar.Authentication | None
 ) -> None:
-    """At once, as by Pulsar's broker."""
-    with closing(official(broker, authentication)) as client, pytest.raises(pulsar.AuthenticationError):
+    """It takes any refusal of CONNECT for a lost connection, and tries again until its time is over."""
+    with closing(official(broker, authentication, patience_s=2)) as client, pytest.raises(pulsar.Timeout):
         client.create_producer(topic)
 
 
