@@ -100,6 +100,17 @@ def test_good_credentials_are_welcome() -> None:
     assert world.login.identity == Identity("reader")
 
 
+def test_credentials_that_end_while_they_are_checked_end_the_connection() -> None:
+    """A client hears nothing before its welcome, and is not brought back to life by it."""
+    world = World(refresh=False)
+    world.login.begin(world.method, b"reader@0.0004", lambda: world.timers.step_wall_clock(1))
+    assert world.closed
+    late = World()
+    late.login.begin(late.method, b"reader@0.0004", late.close)
+    late.pass_s(1)
+    assert late.sent == []
+
+
 @pytest.mark.parametrize("data", ["bad", "bug", "reader@0", "reader@-5"])
 def test_bad_credentials_end_the_connection_without_a_reason(data: str) -> None:
     """An error in the check is a refusal as well."""

@@ -39,8 +39,10 @@ UNASKED_S: Final = 1.0
 ANSWER_DELAY_S: Final = 1.0
 """Seconds for which a client waits for its refusal where its address has failed too often."""
 
+_LOOK_S_MIN: Final = 0.001
 _LOOK_S_MAX: Final = 30.0
-"""The expiry is compared with the clock at least this often: a clock can be set, and machines sleep."""
+"""The expiry is compared with the clock at least this often: a clock can be set, and machines sleep. The clock counts
+in milliseconds."""
 
 FAILED: Final = "Failed to authenticate"
 """All that a client is told, by Pulsar's broker too."""
@@ -111,9 +113,10 @@ class Login:
         self._method = method
 
         def proven(identity: Identity) -> None:
-            self._hold(identity)
+            self.identity = identity
             self._connection.admitted()
             welcome()
+            self._watch(identity)  # behind the welcome: a client understands nothing before it
 
         self._check(data, proven)
 
@@ -208,11 +211,12 @@ class Login:
 
     def _watch(self, identity: Identity) -> None:
         """Look again when the credentials end."""
-        if identity.expires_s is None:
+        if identity.expires_s is None or self._is_over:
             return
         left_s = identity.expires_s - self._clock.now_ms() / 1000
         if left_s > 0:
-            self._timer = self._timers.call_later(min(left_s, _LOOK_S_MAX), partial(self._watch, identity))
+            wait_s = min(max(left_s, _LOOK_S_MIN), _LOOK_S_MAX)
+            self._timer = self._timers.call_later(wait_s, partial(self._watch, identity))
         elif self._method != _UNRENEWABLE and self._link.features.auth_refresh:
             self._asked = True
             self._link.send(commands.auth_challenge(SERVER_VERSION, PROTOCOL_VERSION, self._method))
