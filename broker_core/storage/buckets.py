@@ -36,7 +36,8 @@ class BucketStore:
         self._context = context
         self._directory: Final = layout.delayed_dir(context.directory)
         with fail_stop():
-            context.disk.mkdir(self._directory)
+            if not context.disk.exists(self._directory):
+                context.disk.mkdir(self._directory)
             names = context.disk.list_files(self._directory)
         found = {name: parsed for name in names if (parsed := layout.parse_bucket(name)) is not None}
         known = context.catalogue.numbers.get(NEXT_BUCKET, 1)

@@ -352,8 +352,11 @@ def _check_format(disk: Disk, directory: str) -> None:
 
 
 def _sync_names(disk: Disk, directory: str) -> None:
-    """A file may have been made, named or removed by a broker that was killed before it could sync the folder."""
-    disk.sync_dir(directory)
+    """A file may have been made, named or removed by a broker that was killed before it could sync the folder.
+
+    The names in ``directory`` itself become durable when the catalogue is begun anew, before anything is built on them.
+    Each sync counts: a disk empties its cache for it, even where nothing has changed.
+    """
     for folder in (layout.ledgers_dir(directory), layout.cursors_dir(directory), layout.delayed_dir(directory)):
         if disk.exists(folder):
             disk.sync_dir(folder)

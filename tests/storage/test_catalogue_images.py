@@ -169,6 +169,19 @@ def test_one_group_commits_the_changes_of_many_together() -> None:
     assert operations.count("sync") == 1
 
 
+def test_an_opening_syncs_each_folder_and_file_once() -> None:
+    """Reliability row 1: a sync takes a millisecond even where nothing has changed, and nobody is served before."""
+    disk = SimDisk()
+    open_store(disk).close()
+    synced: list[str] = []
+    disk.before = lambda kind, path: synced.append(path) if kind in ("sync", "sync_dir") else None
+    store = open_store(disk)
+    disk.before = None
+    folders = [f"{DIRECTORY}{folder}" for folder in ("", "/ledgers", "/cursors", "/delayed")]
+    assert sorted(synced) == sorted(["", *folders, f"{DIRECTORY}/catalogue.new", f"{DIRECTORY}/catalogue.copy.new"])
+    discard(store)
+
+
 def test_a_change_that_is_taken_back_in_memory_never_reaches_the_file() -> None:
     """A transaction that fails leaves nothing behind, neither now nor after a restart."""
     disk = SimDisk()
