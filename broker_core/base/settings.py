@@ -262,8 +262,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     # -- authentication
     authentication_enabled: Annotated[
         bool,
-        "Clients must prove who they are, on both ports, by one of the methods that have settings: a token, a user's "
-        "password.",
+        "Clients must prove who they are, on all ports, by one of the methods that have settings: a token, a user's "
+        "password, a certificate (tlsTrustCertsFilePath).",
     ] = False
     token_secret_key: Annotated[
         str,

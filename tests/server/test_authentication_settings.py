@@ -56,6 +56,7 @@ def test_the_secret_wins_over_the_public_key(tmp_path: Path) -> None:
     [
         ({"tokenSecretKey": "", "basicAuthConf": ""}, "no method has settings"),
         ({"tokenSecretKey": "", "basicAuthConf": "", "anonymousUserRole": "anybody"}, "no method has settings"),
+        ({"tokenSecretKey": "", "basicAuthConf": "", "tlsTrustCertsFilePath": "ca.pem"}, "no method has settings"),
         ({"authenticationEnabled": False}, "tokenSecretKey is set, and authenticationEnabled is not"),
         ({"tokenSecretKey": "file:///no/such/file"}, "cannot be read"),
         ({"tokenSecretKey": "data:;base64,c2hvcnQ="}, "256 are the least"),

@@ -138,7 +138,7 @@ def authentication_of(settings: Settings, clock: Clock) -> Authentication:
     if not providers:
         raise ConfigError(
             "authenticationEnabled is set, and no method has settings: nobody could come in",
-            hint="set tokenSecretKey, tokenPublicKey or basicAuthConf",
+            hint="set tokenSecretKey, tokenPublicKey or basicAuthConf, or tlsTrustCertsFilePath with a port for TLS",
         )
     if settings.anonymous_user_role:
         try:
@@ -169,4 +169,12 @@ def _providers(settings: Settings, clock: Clock) -> dict[str, Provider]:
         from broker_core.server.security.passwords import PasswordProvider
 
         found["basic"] = PasswordProvider(settings.basic_auth_conf, clock)
+    if settings.tls_trust_certs_file_path and _has_tls(settings):
+        from broker_core.server.security.certificates import CertificateProvider
+
+        found["tls"] = CertificateProvider(clock)
     return found
+
+
+def _has_tls(settings: Settings) -> bool:
+    return max(settings.broker_service_port_tls, settings.web_service_port_tls) >= 0
