@@ -14,6 +14,7 @@ import pytest
 from broker_core.base.errors import OperationTimeoutError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MESSAGE_ID_EARLIEST
+from broker_core.base.private_files import open_to_others
 from broker_core.cli.exits import Exit
 from broker_core.client import Client, Message
 from broker_core.client.admin import AdminApi
@@ -180,7 +181,7 @@ def test_a_backup_is_put_back_and_what_was_there_stays_beside_it(tmp_path: Path)
 
 
 def test_a_backup_of_a_directory_where_no_broker_runs(tmp_path: Path, lonely: Pulsarish) -> None:
-    """Another directory than the default one is named as everywhere."""
+    """Another directory than the default one is named as everywhere; nobody else can read the copy."""
     with (
         RunningBroker(tmp_path / "data") as broker,
         Client(broker.service_url) as client,
@@ -189,6 +190,8 @@ def test_a_backup_of_a_directory_where_no_broker_runs(tmp_path: Path, lonely: Pu
         producer.send(b"0")
     assert lonely("backup", "copy", "--data-dir", "data").returncode == 0
     assert lonely("doctor", "--data-dir", "copy").returncode == 0
+    folders = [tmp_path / "copy", *(each for each in (tmp_path / "copy").iterdir() if each.is_dir())]
+    assert [path for folder in folders for path in open_to_others(str(folder))] == []
     (tmp_path / "data" / "ledgers" / "1.log").unlink()
     damaged = lonely("backup", "another", "--data-dir", "data")
     assert damaged.returncode == Exit.DAMAGE

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 import subprocess
 from configparser import RawConfigParser
@@ -77,6 +78,18 @@ def test_the_unit_starts_a_broker() -> None:
     assert f"%S/{service['StateDirectory']}" in words
     assert (service["Type"], service["StateDirectoryMode"], service["UMask"]) == ("notify", "0700", "0077")
     _accepts(words)
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    """Each of its lines is known to systemd, where that is installed."""
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd is not installed")
+    unit = tmp_path / "pulsarish.service"
+    text = (SERVICE / "pulsarish.service").read_text(encoding="utf-8")
+    unit.write_text(text.replace("/opt/pulsarish/bin/pulsarish", "/bin/true"), encoding="utf-8")
+    done = subprocess.run([analyze, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if unit.name in line]) == (0, [])
 
 
 def test_the_image_starts_a_broker() -> None:
