@@ -22,6 +22,7 @@ import msgspec
 
 from broker_core.base.accepted_values import accepts, text_of
 from broker_core.base.errors import ConfigError
+from broker_core.base.secret import HIDDEN
 from broker_core.base.settings import SECRET_SETTINGS, Settings
 from broker_core.base.suggest import closest, did_you_mean
 
@@ -174,8 +175,9 @@ def _convert(setting: Setting, given: _Given) -> object:
     try:
         return msgspec.convert(value, setting.type, strict=not given.text)
     except msgspec.ValidationError as error:
+        shown = HIDDEN if setting.field in SECRET_SETTINGS else text_of(given.value)
         raise ConfigError(
-            f"{setting.name} = {text_of(given.value)} (from {given.origin}) is not valid: it takes {setting.accepts}",
+            f"{setting.name} = {shown} (from {given.origin}) is not valid: it takes {setting.accepts}",
             hint=f"the default is {text_of(setting.default)}",
         ) from error
 

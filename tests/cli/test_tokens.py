@@ -141,12 +141,17 @@ def test_wrong_use_is_exit_code_2(lonely: Pulsarish, tmp_path: Path, arguments: 
     assert done.stdout == b""
 
 
-def test_a_secret_is_not_taken_from_the_command_line(lonely: Pulsarish) -> None:
-    """Every user of the machine can read it there; a path says nothing. ``config show`` hides what is secret."""
+def test_a_secret_is_not_taken_from_the_command_line(lonely: Pulsarish, tmp_path: Path) -> None:
+    """Every user of the machine can read it there; a path says nothing. Errors and ``config show`` hide it."""
     done = lonely("config", "show", "--set", "tokenSecretKey=data:;base64,MARKER")
     assert done.returncode == 2
     assert b"PULSARISH_TOKEN_SECRET_KEY" in done.stderr
     assert b"MARKER" not in done.stderr
+    (tmp_path / "settings.toml").write_text('tokenSecretKey = ["MARKER"]')
+    wrong = lonely("config", "show", "--config", "settings.toml")
+    assert wrong.returncode == 2
+    assert b"tokenSecretKey = ***" in wrong.stderr
+    assert b"MARKER" not in wrong.stderr
     shown = rows(lonely("config", "show", "--set", "basicAuthConf=file:///users", PULSARISH_TOKEN_SECRET_KEY="MARKER"))
     values = {row["name"]: row["value"] for row in shown}
     assert values["tokenSecretKey"] == values["basicAuthConf"] == "***"
