@@ -173,7 +173,7 @@ def test_pulsar_perf_sends_and_receives(broker: RunningBroker, tool: list[str], 
 def test_they_work_with_tls(tool: list[str], tmp_path: Path) -> None:
     """At a broker without plain ports, whose name they verify: lookup leads them back to the port with TLS."""
     authority, topic = Authority(tmp_path), "persistent://public/default/secret"
-    pair = authority.issue("broker", "127.0.0.1")
+    pair = authority.issue("broker", "127.0.0.1", "localhost")  # the Java client looks up the name of an address
     settings: dict[str, object] = dict.fromkeys(("brokerServicePortTls", "webServicePortTls"), 0)
     settings |= {"tlsCertificateFilePath": pair.certificate, "tlsKeyFilePath": pair.key}
     commands = [
