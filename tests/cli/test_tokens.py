@@ -12,6 +12,7 @@ import jwt
 import pytest
 
 from broker_core.cli.keys import PAIR_ALGORITHMS
+from broker_core.testing.running_broker import RunningBroker
 from tests.cli.conftest import Done, Pulsarish
 
 FOREVER = b"never expires"
@@ -155,3 +156,22 @@ def test_a_secret_is_not_taken_from_the_command_line(lonely: Pulsarish, tmp_path
     shown = rows(lonely("config", "show", "--set", "basicAuthConf=file:///users", PULSARISH_TOKEN_SECRET_KEY="MARKER"))
     values = {row["name"]: row["value"] for row in shown}
     assert values["tokenSecretKey"] == values["basicAuthConf"] == "***"
+
+
+def test_the_commands_of_a_token_lead_to_a_broker(lonely: Pulsarish, tmp_path: Path) -> None:
+    """As the page says: a key, a broker that wants tokens, a token for one client; another token is exit code 4."""
+    lonely("keys", "create", "key")
+    lonely("keys", "create", "other")
+    for name in ("key", "other"):
+        (tmp_path / f"{name}.token").write_text(made_token(lonely, "--expires", "1h", key=name) + "\n")
+    settings = {"authenticationEnabled": True, "tokenSecretKey": (tmp_path / "key").as_uri()}
+    with RunningBroker(tmp_path / "data", settings) as broker:
+        where = ("--service-url", broker.service_url, "--http-url", broker.http_url)
+        good, bad = (*where, "--token-file", "key.token"), (*where, "--token-file", "other.token")
+        assert lonely("produce", "hello", "-m", "hi", *good).returncode == 0
+        received = lonely("consume", "hello", "--exit", "-o", "raw", *good)
+        assert (received.returncode, received.stdout) == (0, b"hi\n")
+        assert rows(lonely("topic", "list", *good))
+        for refused in (bad, where):
+            assert lonely("produce", "hello", "-m", "hi", *refused).returncode == 4
+            assert lonely("topic", "list", *refused).returncode == 4

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from broker_core.testing.running_broker import RunningBroker
@@ -23,6 +25,7 @@ from tests.server.credentials import auth_response, connect, settings, token, us
 pytestmark = pytest.mark.pulsar
 
 REFRESHED = b"PulsarAuthRefresh"
+METHOD = "X-Pulsar-Auth-Method-Name"
 
 
 class Side(NamedTuple):
@@ -30,6 +33,7 @@ class Side(NamedTuple):
 
     connection: Callable[[], socket.socket]
     token: Callable[..., str]
+    web: httpx.Client
 
 
 @pytest.fixture
@@ -39,11 +43,12 @@ def ours(tmp_path: Path) -> Iterator[Side]:
     users_file(tmp_path, {BASIC_USER: BASIC_PASSWORD})
     with RunningBroker(tmp_path / "data", given) as running:
         host, _, port = running.service_url.removeprefix("pulsar://").rpartition(":")
-        yield Side(lambda: socket.create_connection((host, int(port)), 60), token)
+        with httpx.Client(base_url=running.http_url, timeout=60) as web:
+            yield Side(lambda: socket.create_connection((host, int(port)), 60), token, web)
 
 
 @pytest.fixture
-def theirs(secured: Secured) -> Side:
+def theirs(secured: Secured) -> Iterator[Side]:
     """A real Apache Pulsar, whose port has TLS."""
     address = urlsplit(secured.service_url)
     context = ssl.create_default_context(cafile=secured.ca)
@@ -52,7 +57,8 @@ def theirs(secured: Secured) -> Side:
         plain = socket.create_connection((str(address.hostname), int(address.port or 0)), 60)
         return context.wrap_socket(plain, server_hostname=address.hostname)
 
-    return Side(connection, their_token)
+    with httpx.Client(base_url=secured.http_url, verify=context, timeout=60) as web:
+        yield Side(connection, their_token, web)
 
 
 def conversation(side: Side, *sent: BaseCommand, frames: int) -> list[tuple[object, ...]]:
@@ -115,3 +121,25 @@ def test_fresh_credentials_are_answered_as_by_apache_pulsar(ours: Side, theirs: 
         assert garbage == [("CONNECTED",), ("ERROR", 2**64 - 1, 3, "Failed to authenticate"), ("closed",)]
         other = conversation(side, first, auth_response("token", side.token("somebody")), frames=3)
         assert other[-1] == ("closed",)
+
+
+def test_requests_are_answered_as_by_apache_pulsar(ours: Side, theirs: Side) -> None:
+    """Status by status, where security allows it: a token in the query ends in logs."""
+    basic = base64.b64encode(f"{BASIC_USER}:{BASIC_PASSWORD}".encode()).decode()
+    headers: list[tuple[Callable[[Side], dict[str, str]], int]] = [
+        (lambda side: {"Authorization": f"Bearer {side.token(ADMIN)}"}, 200),
+        (lambda side: {"Authorization": f"Bearer {side.token(ADMIN)}", METHOD: "token"}, 200),
+        (lambda _: {"Authorization": f"Basic {basic}", METHOD: "basic"}, 200),
+        (lambda _: {}, 401),
+        (lambda _: {"Authorization": "Bearer garbage"}, 401),
+        (lambda side: {"Authorization": f"Bearer {side.token(ADMIN, lives_s=-60)}"}, 401),
+        (lambda side: {"Authorization": f"Bearer {side.token(ADMIN)}", METHOD: "basic"}, 401),
+        (lambda _: {"Authorization": f"Basic {basic}", METHOD: "token"}, 401),
+        (lambda _: {"Authorization": "Digest x"}, 401),
+        (lambda side: {"X-Original-Principal": ADMIN}, 401),
+    ]
+    for make, status in headers:
+        statuses = [side.web.get("/admin/v2/clusters", headers=make(side)).status_code for side in (ours, theirs)]
+        assert statuses == [status, status], make(ours)
+    in_query = [side.web.get(f"/admin/v2/clusters?token={side.token(ADMIN)}").status_code for side in (ours, theirs)]
+    assert in_query == [401, 200]
