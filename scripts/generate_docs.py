@@ -16,6 +16,7 @@ from scripts.client_options import options_stub
 from scripts.commands_docs import commands_markdown
 from scripts.metrics_docs import metrics_markdown
 from scripts.profiles import PROFILES, profile_toml
+from scripts.rights_docs import rights_markdown
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 
@@ -35,6 +36,7 @@ def generated() -> dict[str, str]:
         "docs/options.md": options_markdown(),
         "docs/admin.md": admin_markdown(),
         "docs/metrics.md": metrics_markdown(),
+        "docs/rights.md": rights_markdown(),
         "broker_core/client/settings/options.pyi": options_stub(REPOSITORY),
         **{f"conf/{profile.name}.toml": profile_toml(profile) for profile in PROFILES},
     }

@@ -195,6 +195,55 @@ class DispatchRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
             )
 
 
+Action = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
+"""What a role may be allowed; this broker has nothing that the last four would allow."""
+
+SubscriptionAuthMode = Literal["None", "Prefix"]
+
+_GRANTS_MAX: Final = 10_000
+"""Grants of one namespace, which are read and written as a whole."""
+
+_ROLE_BYTES_MAX: Final = 1024
+
+
+class AuthPolicies(msgspec.Struct, frozen=True):
+    """Grants of a namespace: the actions of each role on all topics, and on single topics by their full names; and the
+    roles that alone may use a subscription."""
+
+    namespace_auth: dict[str, tuple[Action, ...]] = {}
+    destination_auth: dict[str, dict[str, tuple[Action, ...]]] = {}
+    subscription_auth_roles: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def roles(self) -> list[str]:
+        """The role of each grant."""
+        several = (*self.destination_auth.values(), *self.subscription_auth_roles.values())
+        return [*self.namespace_auth, *(role for roles in several for role in roles)]
+
+    def check(self) -> None:
+        """NotAllowedError if a role has no usable name, or there are too many grants."""
+        roles = self.roles
+        if len(roles) > _GRANTS_MAX:
+            raise NotAllowedError(
+                f"a namespace has at most {_GRANTS_MAX} grants, and these are {len(roles)}",
+                hint="grant to fewer roles, on the namespace rather than on each topic, or by wildcards",
+            )
+        for role in roles:
+            check_role(role)
+
+
+NO_GRANTS: Final = AuthPolicies()
+
+
+def check_role(role: str) -> str:
+    """``role`` if it may be the name of a role, else NotAllowedError."""
+    if not role.strip() or len(role.encode()) > _ROLE_BYTES_MAX or not role.isprintable():
+        raise NotAllowedError(
+            f"{role[:80]!r} is no name of a role", hint=f"use 1 to {_ROLE_BYTES_MAX} bytes without control characters"
+        )
+    return role
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """One policy. ``namespace`` and ``topic`` are its names at each level, "" where it cannot be set; ``setting`` is
@@ -325,9 +374,13 @@ class Policies(
         Policy("subscriptionDispatchRate", "subscriptionDispatchRate", applied=True, null_removes="NT"),
     ] = None
     properties: dict[str, str] | None = None
+    auth_policies: AuthPolicies | None = None
+    subscription_auth_mode: SubscriptionAuthMode | None = None
 
     def check(self) -> None:
         """NotAllowedError if a value contradicts itself or another one of this level."""
+        if self.auth_policies is not None:
+            self.auth_policies.check()
         rates = (self.dispatch_rate, self.subscription_dispatch_rate)
         for value in (self.retention_policies, self.auto_topic_creation, *rates):
             if value is not None:
@@ -357,7 +410,7 @@ def _table() -> Iterator[Policy]:
 
 
 POLICIES: Final = tuple(_table())
-"""Every policy but the properties of a namespace."""
+"""Every policy but the properties of a namespace, and its rights, which ``server.admin.permissions`` has."""
 
 
 _RATES: Final = ("publish_rate", "dispatch_rate", "subscription_dispatch_rate")

@@ -21,6 +21,7 @@ _Count = Annotated[int, _Meta(ge=0)]
 _Positive = Annotated[int, _Meta(ge=1)]
 _Limit = Annotated[int, _Meta(ge=-1)]
 _PortTls = Annotated[int, _Meta(ge=-1, le=65_535)]
+_Role = Annotated[str, _Meta(min_length=1)]
 
 Durability = Literal["sync", "async"]
 DelayedTracking = Literal[
@@ -293,6 +294,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     authenticate_metrics_endpoint: Annotated[
         bool, "With authenticationEnabled: /metrics needs credentials too. Pulsar's default is false."
     ] = True
+
+    # -- rights
+    authorization_enabled: Annotated[
+        bool, "Check what each role may do, by its grants. It needs authenticationEnabled."
+    ] = False
+    super_user_roles: Annotated[tuple[_Role, ...], "Roles that may do everything."] = ()
+    proxy_roles: Annotated[
+        tuple[_Role, ...],
+        "Roles of proxies, which name the role that they speak for; an operation needs the rights of both.",
+    ] = ()
+    authorization_allow_wildcards_matching: Annotated[
+        bool, "A grant to a name that ends or begins with * is one to all roles that begin or end so."
+    ] = False
+    audit_log_max_size_in_mb: Annotated[
+        _Count,
+        "Size of the file audit.log in the data directory at which it begins anew, MiB; the one before it "
+        "is kept as audit.log.1. With authorizationEnabled it has each refusal and each change by the admin REST. "
+        "0 = no such file.",
+    ] = msgspec.field(default=16, name="auditLogMaxSizeInMB")
 
     # -- the log
     log_level: Annotated[LogLevel, "What is logged: this level and all above. A refused request is info."] = "info"

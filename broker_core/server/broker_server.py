@@ -30,6 +30,8 @@ from broker_core.server.connection import Endpoint
 from broker_core.server.figures import Figures, LoopFigures, LoopWatch
 from broker_core.server.gathered_acks import GatheredAcks
 from broker_core.server.security.authentication import authentication_of
+from broker_core.server.security.gate import Gate, check_settings, gate_of
+from broker_core.server.security.revocation import Revocation
 from broker_core.server.security.tls import ServerTls, TlsFiles
 from broker_core.server.session import Node
 from broker_core.server.storage_threads import CommitDriver, Recoveries
@@ -70,6 +72,7 @@ class BrokerServer:
         self._recoveries: Recoveries
         self._loop_watch: LoopWatch
         self.tls: ServerTls | None = None
+        self._gate: Gate | None = None
         self.node: Node
         self.endpoint: Endpoint
         self.http: HttpEndpoint
@@ -84,6 +87,7 @@ class BrokerServer:
         self._check_ports(port, http_port)
         if max(self._settings.broker_service_port_tls, self._settings.web_service_port_tls) >= 0:
             self.tls = ServerTls(TlsFiles.of(self._settings), host)
+        check_settings(self._settings)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         incarnation = secrets.randbits(INCARNATION_BITS)
@@ -101,6 +105,7 @@ class BrokerServer:
         self._recoveries = Recoveries(self._store, loop)
         turns = Turns(loop.call_soon, self._clock)
         broker = Broker(self._store, self._clock, loop, settings, recover=self._recoveries.recover, turns=turns)
+        self._gate = gate_of(settings, broker, str(self._data_dir), self._clock)
         unfinished = InputBudget(
             settings.max_unfinished_input_size_in_mb * _MIB,
             settings.max_message_size + FRAME_SLACK_BYTES + SIZE_BYTES,
@@ -119,8 +124,12 @@ class BrokerServer:
             acks=GatheredAcks(loop.call_soon),
             figures=Figures(LoopFigures(self._clock)),
             authentication=self._authentication,
+            gate=self._gate,
         )
         self.endpoint = Endpoint(self.node)
+        if self._gate is not None:
+            revocation = Revocation(self._gate.authorization, self.endpoint.sessions, turns)
+            self.node.rights_changed = revocation.rights_changed
         self.http = HttpEndpoint(build_app(self.node))
 
         def committed(job: CommitJob, seconds: float) -> None:
@@ -193,6 +202,8 @@ class BrokerServer:
         await self._drain()
         await self._commits.stop()
         self._store.close()
+        if self._gate is not None:
+            self._gate.close()
 
     async def _drain(self) -> None:
         try:

@@ -96,7 +96,10 @@ class Link:
 class ProducerChannel:
     """One producer of one connection: takes its SENDs, and is the broker's ``ProducerSink``."""
 
-    __slots__ = ("_forget", "_link", "_outbox", "_producer_id", "_request_id", "in_flight", "partition", "producer")
+    __slots__ = (
+        *("_forget", "_link", "_outbox", "_producer_id", "_request_id"),
+        *("in_flight", "partition", "producer", "topic"),
+    )
 
     def __init__(
         self,
@@ -116,6 +119,7 @@ class ProducerChannel:
         self._producer_id = producer_id
         self._request_id = request_id
         self.in_flight = in_flight
+        self.topic = topic.name
         self.partition = topic.name.partition_index
         self.producer: Producer = topic.add_producer(request, self)
 
@@ -156,6 +160,11 @@ class ProducerChannel:
             self._link.hold_until(producer.log.when_stored)
         self._link.send(answer)
 
+    def end(self) -> None:
+        """The broker closes it: the client is told, and may connect again. Harmless if it is closed."""
+        if not self.producer.closed:
+            self.producer.disconnect()
+
     def ready(self) -> None:
         self.confirm(self._request_id)
 
@@ -184,7 +193,10 @@ _UNAWARE_OF_THE_END: Final = ("Pulsar-CPP", "Pulsar-Go")
 class ConsumerChannel:
     """One consumer of one connection: the broker's ``ConsumerSink``."""
 
-    __slots__ = ("_forget", "_id", "_link", "_outbox", "_sends_epoch", "_with_broker_entry", "consumer", "partition")
+    __slots__ = (
+        *("_forget", "_id", "_link", "_outbox", "_sends_epoch", "_with_broker_entry"),
+        *("consumer", "partition", "topic"),
+    )
 
     def __init__(
         self, link: Link, consumer_id: int, topic: AnyTopic, request: SubscribeRequest, forget: Callable[[], bool]
@@ -195,9 +207,17 @@ class ConsumerChannel:
         self._forget = forget
         self._id = consumer_id
         self._with_broker_entry = link.features.broker_entry_metadata
+        self.topic = topic.name
         self.partition = topic.name.partition_index
         self._sends_epoch = request.kind.has_active_consumer
         self.consumer: Consumer = topic.subscribe(request, self)
+
+    def end(self) -> None:
+        """The broker closes it: the client is told, and may connect again; others get its unacknowledged messages.
+        Harmless if it is closed."""
+        if not self.consumer.closed:
+            self.consumer.close()
+            self.closed_by_broker()
 
     @property
     def writable(self) -> bool:

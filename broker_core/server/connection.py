@@ -53,7 +53,7 @@ _BACKLOG: Final = 1024
 class Connection(asyncio.BufferedProtocol):
     """The event loop's view of one client.
 
-    It has 33 methods: seven are asyncio's, and the others say in which order a connection reads, works, waits and ends,
+    It has 34 methods: seven are asyncio's, and the others say in which order a connection reads, works, waits and ends,
     which could not be followed over several files.
     """
 
@@ -81,6 +81,11 @@ class Connection(asyncio.BufferedProtocol):
         self._queued = False
         self._flooded = False
         self._reading = True
+
+    @property
+    def session(self) -> Session:
+        """The open things of the client."""
+        return self._session
 
     # -- called by the event loop
 
@@ -336,7 +341,12 @@ class Endpoint(ListeningPort[Connection]):
 
     def __init__(self, node: Node) -> None:
         loop = asyncio.get_running_loop()
+        conversation.check_rights(conversation.RULES)
         super().__init__(lambda: Connection(node, self, loop), backlog=_BACKLOG)
+
+    def sessions(self) -> list[Session]:
+        """Those of the clients that are connected now."""
+        return [connection.session for connection in self.connections]
 
     def stop_accepting(self) -> None:
         """Refuse new clients and take nothing more from those that are there; what they have sent is still answered."""

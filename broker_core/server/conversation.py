@@ -9,13 +9,17 @@ turn should is done in steps, and what the same client has sent behind it waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple, cast
 
-from broker_core.base.errors import RemoteProtocolError, ServerError
+from broker_core.base.errors import AuthorizationError, RemoteProtocolError, ServerError
+from broker_core.base.invariants import invariant
 from broker_core.base.limits import COMMAND_BYTES_MAX, COMMAND_PARTS_MAX
+from broker_core.base.names import NamespaceName, TopicName
 from broker_core.server.handlers import consuming, handshake, lookup, producing
 from broker_core.server.joint_sends import send_jointly
+from broker_core.server.security.gate import Asking
+from broker_core.server.security.rights import CLUSTER, About, Need, Resource, Right
 from broker_core.server.session import SENDS_AT_ONCE_MAX, Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.core.hot_commands import parse_acks, parse_flow, parse_sends
@@ -29,43 +33,144 @@ _ANY = _START | _CONNECTED
 
 
 class Rule(NamedTuple):
-    """How one command is treated. ``field`` is where BaseCommand holds it; "" if it has no request id to answer to.
+    """How one command is treated.
 
-    ``handle`` returns what is left to do, in steps, if that is much.
+    ``need``: the right without which the handler never sees the command, and ``names`` reads the resource that it is
+    about. ``handle`` returns what is left to do, in steps, if that is much. ``request_field`` is where BaseCommand
+    holds the command; "" if it has no request id to answer to. ``refuse`` makes the answer to a refused request.
     """
 
     states: frozenset[SessionState]
-    handle: Callable[[Session, BaseCommand], Iterator[None] | None]
+    need: Need
+    handle: Callable[[Session, BaseCommand, Resource], Iterator[None] | None]
     request_field: str = ""
+    names: Callable[[BaseCommand], Resource] = lambda _command: CLUSTER
+    refuse: Callable[[int, ServerError], BaseCommand] = commands.error
 
+
+def _plain(
+    states: frozenset[SessionState],
+    need: Need,
+    handle: Callable[[Session, BaseCommand], Iterator[None] | None],
+    request_field: str = "",
+) -> Rule:
+    """A command that names no resource: it is about its connection, or about what that has opened."""
+    return Rule(states, need, lambda session, command, _resource: handle(session, command), request_field)
+
+
+def _of_topic(
+    need: Need,
+    handle: Callable[[Session, BaseCommand, TopicName], Iterator[None] | None],
+    request_field: str,
+    subscription_field: str = "",
+    refuse: Callable[[int, ServerError], BaseCommand] = commands.error,
+) -> Rule:
+    """A command that names a topic, and perhaps a subscription of it."""
+
+    def names(command: BaseCommand) -> Resource:
+        asked = getattr(command, request_field)
+        subscription = getattr(asked, subscription_field) if subscription_field else ""
+        return Resource.of_topic(TopicName.parse(asked.topic), subscription or None)
+
+    def handle_topic(session: Session, command: BaseCommand, resource: Resource) -> Iterator[None] | None:
+        return handle(session, command, cast("TopicName", resource.topic))
+
+    return Rule(_CONNECTED, need, handle_topic, request_field, names, refuse)
+
+
+def _of_namespace(
+    need: Need, handle: Callable[[Session, BaseCommand, NamespaceName], Iterator[None]], request_field: str
+) -> Rule:
+    """A command that names a namespace."""
+
+    def names(command: BaseCommand) -> Resource:
+        return Resource.of_namespace(NamespaceName.parse(getattr(command, request_field).namespace))
+
+    def handle_namespace(session: Session, command: BaseCommand, resource: Resource) -> Iterator[None]:
+        return handle(session, command, cast("NamespaceName", resource.namespace))
+
+    return Rule(_CONNECTED, need, handle_namespace, request_field, names)
+
+
+_FREE: Final = handshake.CONNECT_NEED
+_OPENED: Final = Need(Right.OPENED, About.OPENED)
+
+SEND_NEED: Final = _OPENED
+"""The right of SEND, which has a path of its own and no rule."""
 
 RULES: Final[dict[int, Rule]] = {
-    BaseCommand.CONNECT: Rule(_START, handshake.handle_connect),
-    BaseCommand.AUTH_RESPONSE: Rule(_CONNECTED, handshake.handle_auth_response),
-    BaseCommand.PING: Rule(_ANY, handshake.handle_ping),
-    BaseCommand.PONG: Rule(_ANY, handshake.handle_pong),
-    BaseCommand.PARTITIONED_METADATA: Rule(_CONNECTED, lookup.handle_partitioned_metadata, "partitionMetadata"),
-    BaseCommand.LOOKUP: Rule(_CONNECTED, lookup.handle_lookup, "lookupTopic"),
-    BaseCommand.GET_TOPICS_OF_NAMESPACE: Rule(
-        _CONNECTED, lookup.handle_get_topics_of_namespace, "getTopicsOfNamespace"
+    BaseCommand.CONNECT: _plain(_START, _FREE, handshake.handle_connect),
+    BaseCommand.AUTH_RESPONSE: _plain(_CONNECTED, _FREE, handshake.handle_auth_response),
+    BaseCommand.PING: _plain(_ANY, _FREE, handshake.handle_ping),
+    BaseCommand.PONG: _plain(_ANY, _FREE, handshake.handle_pong),
+    BaseCommand.PARTITIONED_METADATA: _of_topic(
+        Need(Right.LOOKUP, About.TOPIC, "Client is not authorized to Get Partition Metadata"),
+        lookup.handle_partitioned_metadata,
+        "partitionMetadata",
+        refuse=lookup.partitioned_metadata_refusal,
     ),
-    BaseCommand.WATCH_TOPIC_LIST: Rule(_CONNECTED, lookup.handle_watch_topic_list, "watchTopicList"),
-    BaseCommand.WATCH_TOPIC_LIST_CLOSE: Rule(_CONNECTED, lookup.handle_watch_topic_list_close, "watchTopicListClose"),
-    BaseCommand.GET_SCHEMA: Rule(_CONNECTED, lookup.handle_get_schema, "getSchema"),
-    BaseCommand.GET_OR_CREATE_SCHEMA: Rule(_CONNECTED, lookup.handle_get_or_create_schema, "getOrCreateSchema"),
-    BaseCommand.PRODUCER: Rule(_CONNECTED, producing.handle_producer, "producer"),
-    BaseCommand.CLOSE_PRODUCER: Rule(_CONNECTED, producing.handle_close_producer, "close_producer"),
-    BaseCommand.SUBSCRIBE: Rule(_CONNECTED, consuming.handle_subscribe, "subscribe"),
-    BaseCommand.CLOSE_CONSUMER: Rule(_CONNECTED, consuming.handle_close_consumer, "close_consumer"),
-    BaseCommand.UNSUBSCRIBE: Rule(_CONNECTED, consuming.handle_unsubscribe, "unsubscribe"),
-    BaseCommand.FLOW: Rule(_CONNECTED, consuming.handle_flow),
-    BaseCommand.ACK: Rule(_CONNECTED, consuming.handle_ack),
-    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: Rule(_CONNECTED, consuming.handle_redeliver),
-    BaseCommand.SEEK: Rule(_CONNECTED, consuming.handle_seek, "seek"),
-    BaseCommand.GET_LAST_MESSAGE_ID: Rule(_CONNECTED, consuming.handle_get_last_message_id, "getLastMessageId"),
-    BaseCommand.CONSUMER_STATS: Rule(_CONNECTED, consuming.handle_consumer_stats, "consumerStats"),
+    BaseCommand.LOOKUP: _of_topic(
+        Need(Right.LOOKUP, About.TOPIC, "Client is not authorized to Lookup"),
+        lookup.handle_lookup,
+        "lookupTopic",
+        refuse=lookup.lookup_refusal,
+    ),
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: _of_namespace(
+        Need(Right.USE_NAMESPACE, About.NAMESPACE, "Client is not authorized to GetTopicsOfNamespace"),
+        lookup.handle_get_topics_of_namespace,
+        "getTopicsOfNamespace",
+    ),
+    BaseCommand.WATCH_TOPIC_LIST: _of_namespace(
+        Need(Right.USE_NAMESPACE, About.NAMESPACE, "Proxy Client is not authorized to watchTopicList"),
+        lookup.handle_watch_topic_list,
+        "watchTopicList",
+    ),
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: _plain(
+        _CONNECTED, _OPENED, lookup.handle_watch_topic_list_close, "watchTopicListClose"
+    ),
+    BaseCommand.GET_SCHEMA: _of_topic(
+        Need(Right.LOOKUP, About.TOPIC, "Client is not authorized to get schema"),
+        lookup.handle_get_schema,
+        "getSchema",
+        refuse=lookup.schema_refusal,
+    ),
+    BaseCommand.GET_OR_CREATE_SCHEMA: _of_topic(
+        Need(Right.PRODUCE, About.TOPIC, "Client is not authorized to get or create schema"),
+        lookup.handle_get_or_create_schema,
+        "getOrCreateSchema",
+        refuse=lookup.made_schema_refusal,
+    ),
+    BaseCommand.PRODUCER: _of_topic(
+        Need(Right.PRODUCE, About.TOPIC, "Client is not authorized to Produce"),
+        producing.handle_producer,
+        "producer",
+        subscription_field="initial_subscription_name",
+    ),
+    BaseCommand.CLOSE_PRODUCER: _plain(_CONNECTED, _OPENED, producing.handle_close_producer, "close_producer"),
+    BaseCommand.SUBSCRIBE: _of_topic(
+        Need(Right.CONSUME, About.SUBSCRIPTION, "Client is not authorized to subscribe"),
+        consuming.handle_subscribe,
+        "subscribe",
+        subscription_field="subscription",
+    ),
+    BaseCommand.CLOSE_CONSUMER: _plain(_CONNECTED, _OPENED, consuming.handle_close_consumer, "close_consumer"),
+    BaseCommand.UNSUBSCRIBE: _plain(_CONNECTED, _OPENED, consuming.handle_unsubscribe, "unsubscribe"),
+    BaseCommand.FLOW: _plain(_CONNECTED, _OPENED, consuming.handle_flow),
+    BaseCommand.ACK: _plain(_CONNECTED, _OPENED, consuming.handle_ack),
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: _plain(_CONNECTED, _OPENED, consuming.handle_redeliver),
+    BaseCommand.SEEK: _plain(_CONNECTED, _OPENED, consuming.handle_seek, "seek"),
+    BaseCommand.GET_LAST_MESSAGE_ID: _plain(
+        _CONNECTED, _OPENED, consuming.handle_get_last_message_id, "getLastMessageId"
+    ),
+    BaseCommand.CONSUMER_STATS: _plain(_CONNECTED, _OPENED, consuming.handle_consumer_stats, "consumerStats"),
 }
 """Every command that a client may send, except SEND, which has a path of its own."""
+
+
+def check_rights(rules: Mapping[int, Rule]) -> None:
+    """A broker with a command that is in no table of rights does not start."""
+    for kind, rule in rules.items():
+        invariant(isinstance(rule.need, Need), f"{BaseCommand.Type.Name(kind)} is not in the table of rights")
 
 
 def receive(session: Session, frames: list[Frame], is_over: Callable[[], bool]) -> int:
@@ -137,11 +242,23 @@ def _handle(session: Session, command: BaseCommand) -> None:
     if session.state not in rule.states:
         raise RemoteProtocolError(f"{commands.command_name(command)} is not allowed in state {session.state.value}")
     try:
-        steps = rule.handle(session, command)
+        resource = rule.names(command)
+        _check_right(session, command, rule, resource)
+        steps = rule.handle(session, command, resource)
         if steps is not None:
             session.steps = _answered(session, command, rule, steps)
     except ServerError as error:
         _refuse(session, command, rule, error)
+
+
+def _check_right(session: Session, command: BaseCommand, rule: Rule, resource: Resource) -> None:
+    """AuthorizationError unless the client has the right of the command."""
+    gate = session.node.gate
+    if gate is None:
+        return
+    asking = Asking(session.link.peer_address, commands.command_name(command))
+    if reason := gate.refusal(session.caller, rule.need, resource, asking):
+        raise AuthorizationError(reason)
 
 
 def _answered(session: Session, command: BaseCommand, rule: Rule, steps: Iterator[None]) -> Iterator[None]:
@@ -155,4 +272,4 @@ def _answered(session: Session, command: BaseCommand, rule: Rule, steps: Iterato
 def _refuse(session: Session, command: BaseCommand, rule: Rule, error: ServerError) -> None:
     if not rule.request_field:
         raise RemoteProtocolError(f"{commands.command_name(command)} failed: {error}") from error
-    session.send(commands.error(getattr(command, rule.request_field).request_id, error))
+    session.send(rule.refuse(getattr(command, rule.request_field).request_id, error))

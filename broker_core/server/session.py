@@ -6,7 +6,7 @@ A session is the shared state of the handlers; it decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -23,6 +23,8 @@ from broker_core.server.channels import ConsumerChannel, Link, ProducerChannel
 from broker_core.server.figures import Figures
 from broker_core.server.gathered_acks import GatheredAcks
 from broker_core.server.security.authentication import Authentication
+from broker_core.server.security.authorization import Caller
+from broker_core.server.security.gate import Gate
 from broker_core.server.security.identity import Identity
 from broker_core.server.security.login import Login
 from broker_core.storage.commit import GroupCommit
@@ -62,6 +64,10 @@ class Node:
     acks: GatheredAcks
     figures: Figures
     authentication: Authentication
+    gate: Gate | None = None
+    """None: there is no authorization."""
+    rights_changed: Callable[[str], None] = lambda _tenant: None
+    """To be called with a tenant when grants in it, or its administrators, have changed."""
     service_url: str = ""
     http_url: str = ""
     service_url_tls: str = ""
@@ -76,6 +82,8 @@ class Session:
     link: Link
     login: Login
     state: SessionState = SessionState.START
+    caller: Caller | None = None
+    """The role that the client proved, where there is authorization."""
     producers: dict[int, ProducerChannel] = field(default_factory=dict)
     in_flight: InFlight = field(default_factory=InFlight)
     leaving: set[ProducerChannel] = field(default_factory=set)
@@ -109,6 +117,12 @@ class Session:
     def forget_consumer(self, consumer_id: int) -> bool:
         """The consumer is closed. Whether it was open."""
         return self.consumers.pop(consumer_id, None) is not None
+
+    def end_watch(self, number: int) -> None:
+        """The client is told of no more changes; harmless if there is no such watch."""
+        watch = self.watches.pop(number, None)
+        if watch is not None:
+            self.node.broker.registry.watches.remove(watch)
 
     def in_flight_bytes(self) -> int:
         """Bytes of the published entries that no producer of this session has answered yet."""

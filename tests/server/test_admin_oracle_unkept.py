@@ -26,12 +26,9 @@ ASKS: Final = [
         for missing in (("namespaces/public/nowhere",) if place == N else (NOTHING, "persistent/public/nowhere/t"))
     ),
     *(Ask("DELETE", f"{place}/{name}", same=False) for place, name, policy in PLACES if policy.removable),
-    *(Ask("GET", f"{place}/{what}") for place in (N, T) for what in ("replication", "permissions")),
+    *(Ask("GET", f"{place}/replication") for place in (N, T)),
     *(Ask("POST", f"{place}/replication", '["standalone"]') for place in (N, T)),
     *(Ask("POST", f"{place}/replication", '["nowhere"]', same=False) for place in (N, T)),
-    *(Ask("POST", f"{place}/permissions/me", '["produce"]', same=False) for place in (N, T)),
-    *(Ask("DELETE", f"{place}/permissions/me", same=False) for place in (N, T)),
-    Ask("GET", f"{N}/permissions/subscription"),
     *(Ask("GET", f"{T}/{what}", same=False, fields=("status", "lastError")) for what in ("compaction", "offload")),
     *(Ask("GET", f"{NOTHING}/{what}", same=False) for what in ("compaction", "offload")),
     *(

@@ -268,7 +268,6 @@ def test_the_default_policies_of_the_go_library_make_a_namespace(http: httpx.Cli
         {"schema_compatibility_strategy": "FULL"},
         {"topicDispatchRate": {"elsewhere": {"dispatchThrottlingRateInMsg": 5}}},
         {"replicatorDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 5}}},
-        {"auth_policies": {"namespace_auth": {"me": ["produce"]}}},
         {"persistence": {"bookkeeperEnsemble": 3}},
         {"antiAffinityGroup": "group"},
         {"compaction_threshold": 0},

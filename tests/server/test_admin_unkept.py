@@ -73,16 +73,6 @@ def test_the_one_cluster_is_the_only_one(http: httpx.Client, namespace: str, pla
     assert http.delete(path).status_code == 204
 
 
-@pytest.mark.parametrize("place", ["namespaces/{}", "persistent/{}/t"])
-def test_rights_are_none_and_cannot_be_granted(http: httpx.Client, namespace: str, place: str) -> None:
-    """1.1.5: a right that was granted and checked by nobody would be taken for a protection."""
-    path = f"/{place.format(namespace)}/permissions"
-    assert http.get(path).json() == {}
-    for method in ("POST", "DELETE"):
-        assert http.request(method, f"{path}/role", json=["produce"]).status_code == 405
-    assert http.get(f"/{place.format('public/nowhere')}/permissions").status_code == 404
-
-
 @pytest.mark.parametrize("what", ["compaction", "offload"])
 def test_what_runs_nowhere_was_not_run(http: httpx.Client, namespace: str, what: str) -> None:
     """7.15: asked for its progress the broker says so; to begin it is refused with the reason."""

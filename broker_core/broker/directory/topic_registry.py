@@ -8,7 +8,7 @@ names is told to the watches of topic lists. Source: Pulsar docs, "Topics", "Par
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain, islice
@@ -67,6 +67,11 @@ class Namespaces:
     def tenant(self, name: str) -> Mapping[str, Any]:
         """The configuration of an existing tenant."""
         return self._tenants[name]
+
+    def admins(self, tenant: str) -> Sequence[str]:
+        """Roles that administer a tenant; none of a tenant that does not exist."""
+        roles: Sequence[str] = self._tenants.get(tenant, {}).get("adminRoles") or ()
+        return roles
 
     def change_tenant(self, name: str, config: Mapping[str, Any]) -> None:
         """Replace the configuration of a tenant; TopicNotFoundError if there is no such tenant."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from starlette.applications import Starlette
@@ -12,11 +13,13 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp
 
+from broker_core.base.invariants import invariant
 from broker_core.server.admin import (
     brokers,
     messages,
     metrics,
     non_persistent,
+    permissions,
     policies,
     subscriptions,
     tenants,
@@ -27,6 +30,7 @@ from broker_core.server.admin.answers import refusal
 from broker_core.server.admin.identification import Identification
 from broker_core.server.admin.middleware import DurableAnswers, Guard, OneATurn, RefusalLog, RequestTurns, TooLargeError
 from broker_core.server.admin.requests import Route
+from broker_core.server.security.rights import About, Need
 from broker_core.server.session import Node
 
 SECTIONS: Final = (
@@ -35,6 +39,7 @@ SECTIONS: Final = (
     ("Topics", topics.ROUTES),
     ("Subscriptions", subscriptions.ROUTES),
     ("Messages", messages.ROUTES),
+    ("Permissions", permissions.ROUTES),
     ("Bundles", tenants.BUNDLE_ROUTES),
     ("Delayed messages (paths of our own)", messages.DELAYED_ROUTES),
     ("Topics that are not stored", non_persistent.ROUTES),
@@ -47,10 +52,36 @@ _SHOWN_PATH_MAX: Final = 200
 """Characters of a path that an error repeats."""
 
 
+def all_routes() -> list[Route]:
+    """Every route, in the order in which they are tried."""
+    return [*(route for _, routes in SECTIONS for route in routes), *policies.ROUTES, *unkept.ROUTES]
+
+
+def in_the_table(routes: list[Route]) -> list[Route]:
+    """``routes``, of which each is in the table of rights, with a resource that its path names; else no start."""
+    for route in routes:
+        invariant(isinstance(route.need, Need), "%s is not in the table of rights", route.path)
+        for part in _PARTS[route.need.about]:
+            invariant(f"{{{part}}}" in route.path, "the right to %s is about a %s", route.path, part)
+    return routes
+
+
+_NAMESPACE: Final = ("tenant", "namespace")
+_PARTS: Final[Mapping[About, tuple[str, ...]]] = {
+    **dict.fromkeys(About, ()),
+    About.TENANT: ("tenant",),
+    **dict.fromkeys((About.NAMESPACE, About.NAMESPACE_SUBSCRIPTIONS), _NAMESPACE),
+    About.NAMESPACE_SUBSCRIPTION: (*_NAMESPACE, "subscription"),
+    **dict.fromkeys((About.TOPIC, About.SUBSCRIPTIONS), (*_NAMESPACE, "topic")),
+    About.SUBSCRIPTION: (*_NAMESPACE, "topic", "subscription"),
+}
+"""Parts of a path that name a resource of each kind."""
+
+
 def build_app(node: Node) -> ASGIApp:
     """The application that answers for ``node``."""
     app = Starlette(
-        routes=[*(route for _, routes in SECTIONS for route in routes), *policies.ROUTES, *unkept.ROUTES],
+        routes=in_the_table(all_routes()),
         exception_handlers={
             HTTPException: _on_http_error,
             TooLargeError: _on_too_large,

@@ -15,6 +15,8 @@ from broker_core.broker.policy_book import DYNAMIC
 from broker_core.server.admin.answers import BadRequestError, RefusedError, begun, text_answer
 from broker_core.server.admin.namespace_object import BUNDLE
 from broker_core.server.admin.requests import AdminRequest, Route
+from broker_core.server.security import needs
+from broker_core.server.security.rights import Right
 
 _DAMAGES_MAX: Final = 100
 """Lines of a health answer; the log and the doctor have all of it."""
@@ -134,22 +136,42 @@ async def internal_configuration(request: AdminRequest) -> object:
 
 
 _C = "/admin/v2/brokers/configuration"
+_L = "/lookup/v2/topic"
+_T = "{tenant}/{namespace}/{topic}"
+_LOOKUP = needs.of_topic("LOOKUP", Right.LOOKUP)
+_BUNDLE = needs.of_namespace("GET_BUNDLE", Right.USE_NAMESPACE)
 
 ROUTES = [
-    Route("/admin/v2/brokers", list_brokers),
-    Route("/admin/v2/brokers/health", health),
-    Route("/admin/v2/brokers/ready", ready),
-    Route("/admin/v2/brokers/leaderBroker", leader_broker),
-    Route("/admin/v2/brokers/version", version),
-    Route(_C, list_dynamic),
-    Route(f"{_C}/values", get_dynamic),
-    Route(f"{_C}/runtime", get_runtime),
-    Route(f"{_C}/{{name}}", remove_dynamic, methods=["DELETE"], statuses={NotAllowedError: 412}),
-    Route(f"{_C}/{{name}}/{{value:path}}", set_dynamic, methods=["POST"], statuses={NotAllowedError: 412}),
-    Route("/admin/v2/brokers/internal-configuration", internal_configuration),
-    Route("/admin/v2/brokers/{cluster}", list_brokers_of_cluster),
-    Route("/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", lookup_topic),
-    Route("/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}/bundle", lookup_bundle),
-    Route("/lookup/v2/topic/non-persistent/{tenant}/{namespace}/{topic}/bundle", lookup_bundle),
-    Route("/lookup/v2/topic/non-persistent/{tenant}/{namespace}/{topic}", lookup_topic),
+    Route("/admin/v2/brokers", list_brokers, needs.of_brokers("LIST_BROKERS")),
+    Route("/admin/v2/brokers/health", health, needs.of_brokers("HEALTH_CHECK")),
+    Route("/admin/v2/brokers/ready", ready, needs.FREE),
+    Route("/admin/v2/brokers/leaderBroker", leader_broker, needs.of_brokers("GET_LEADER_BROKER")),
+    Route("/admin/v2/brokers/version", version, needs.FREE),
+    Route(_C, list_dynamic, needs.of_brokers("LIST_DYNAMIC_CONFIGURATIONS")),
+    Route(f"{_C}/values", get_dynamic, needs.of_brokers("LIST_DYNAMIC_CONFIGURATIONS")),
+    Route(f"{_C}/runtime", get_runtime, needs.of_brokers("LIST_RUNTIME_CONFIGURATIONS")),
+    Route(
+        f"{_C}/{{name}}",
+        remove_dynamic,
+        needs.of_brokers("DELETE_DYNAMIC_CONFIGURATION"),
+        methods=["DELETE"],
+        statuses={NotAllowedError: 412},
+    ),
+    Route(
+        f"{_C}/{{name}}/{{value:path}}",
+        set_dynamic,
+        needs.of_brokers("UPDATE_DYNAMIC_CONFIGURATION"),
+        methods=["POST"],
+        statuses={NotAllowedError: 412},
+    ),
+    Route(
+        "/admin/v2/brokers/internal-configuration",
+        internal_configuration,
+        needs.of_brokers("GET_INTERNAL_CONFIGURATION_DATA"),
+    ),
+    Route("/admin/v2/brokers/{cluster}", list_brokers_of_cluster, needs.of_brokers("LIST_BROKERS")),
+    Route(f"{_L}/persistent/{_T}", lookup_topic, _LOOKUP),
+    Route(f"{_L}/persistent/{_T}/bundle", lookup_bundle, _BUNDLE),
+    Route(f"{_L}/non-persistent/{_T}/bundle", lookup_bundle, _BUNDLE),
+    Route(f"{_L}/non-persistent/{_T}", lookup_topic, _LOOKUP),
 ]

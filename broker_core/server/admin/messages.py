@@ -21,6 +21,8 @@ from broker_core.broker.stats import iso_time
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, begun
 from broker_core.server.admin.requests import WORDS, AdminRequest, Route, message_id
+from broker_core.server.security import needs
+from broker_core.server.security.rights import About, Right
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.entry import codec_of, read_metadata, split_entry, text_of
 from broker_core.wire.proto.pulsar_api_pb2 import CompressionType, MessageMetadata
@@ -217,17 +219,27 @@ async def cancel(request: AdminRequest) -> None:
 
 
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+READING = needs.of_topic("PEEK_MESSAGES", Right.CONSUME)
 
 ROUTES = [
-    Route(f"{_T}/subscription/{{subscription}}/position/{{place}}", peek),
-    Route(f"{_T}/ledger/{{ledger}}/entry/{{entry}}", read_entry),
-    Route(f"{_T}/examinemessage", examine),
-    Route(f"{_T}/messageid/{{timestamp}}", message_id_at),
-    Route(f"{_T}/getMessageIdByIndex", message_id_by_index),
-    Route(f"{_T}/lastMessageId", last_message_id),
+    Route(
+        f"{_T}/subscription/{{subscription}}/position/{{place}}",
+        peek,
+        needs.of_topic("PEEK_MESSAGES", Right.CONSUME, About.SUBSCRIPTION),
+    ),
+    Route(f"{_T}/ledger/{{ledger}}/entry/{{entry}}", read_entry, READING),
+    Route(f"{_T}/examinemessage", examine, READING),
+    Route(f"{_T}/messageid/{{timestamp}}", message_id_at, READING),
+    Route(f"{_T}/getMessageIdByIndex", message_id_by_index, READING),
+    Route(f"{_T}/lastMessageId", last_message_id, READING),
 ]
 
 DELAYED_ROUTES = [
-    Route(f"{_T}/delayedMessages", due_times),
-    Route(f"{_T}/subscription/{{subscription}}/delayedMessages/{{ledger}}/{{entry}}", cancel, methods=["DELETE"]),
+    Route(f"{_T}/delayedMessages", due_times, needs.of_topic("GET_STATS", Right.LOOKUP)),
+    Route(
+        f"{_T}/subscription/{{subscription}}/delayedMessages/{{ledger}}/{{entry}}",
+        cancel,
+        needs.of_topic("SKIP", Right.CONSUME, About.SUBSCRIPTION),
+        methods=["DELETE"],
+    ),
 ]

@@ -33,6 +33,7 @@ from broker_core.server.admin.answers import RefusedError
 from broker_core.server.admin.openmetrics import MEDIA_TYPE, Exposition, Table, label
 from broker_core.server.admin.requests import AdminRequest, Route
 from broker_core.server.figures import BrokerFigures, Figures
+from broker_core.server.security import needs
 from broker_core.server.session import Node
 
 READERS_MAX: Final = 4
@@ -155,4 +156,4 @@ async def metrics(request: AdminRequest) -> object:
     return MetricsAnswer(pieces, figures)
 
 
-ROUTES = [Route("/metrics", metrics), Route("/metrics/", metrics)]
+ROUTES = [Route("/metrics", metrics, needs.FREE), Route("/metrics/", metrics, needs.FREE)]

@@ -41,7 +41,7 @@ BODY_BYTES_MAX: Final = 256 * 1024
 
 _ONCE: Final = (
     *("host", "origin", "sec-fetch-site", "content-encoding"),
-    *("authorization", "x-pulsar-auth-method-name"),
+    *("authorization", "x-pulsar-auth-method-name", "x-original-principal"),
 )
 """Headers on which a check relies. HTTP's parser refuses a second Host and Content-Length by itself."""
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from broker_core.base.names import NamespaceName
-from broker_core.base.policies import Policies
+from broker_core.base.names import NamespaceName, TopicName
+from broker_core.base.policies import NO_GRANTS, Policies
 from broker_core.broker.broker import Broker
 from broker_core.server.admin.answers import BadRequestError, RefusedError
 from broker_core.server.admin.bodies import converted
@@ -26,13 +26,11 @@ BUNDLE: Final = "_".join(BUNDLES["boundaries"])
 """The name of the one bundle."""
 
 _NOTHING: Final[dict[str, Any]] = {
-    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
     "allowed_clusters": [],
     **{rate: {} for rate in ("clusterDispatchRate", "replicatorDispatchRate", "clusterSubscribeRate")},
     "latency_stats_sample_rate": {},
     "deleted": False,
     "encryption_required": False,
-    "subscription_auth_mode": "None",
     "offload_threshold": -1,
     "offload_threshold_in_seconds": -1,
     "schema_compatibility_strategy": "UNDEFINED",
@@ -72,6 +70,8 @@ def namespace_object(broker: Broker, name: NamespaceName) -> dict[str, Any]:
         "bundles": BUNDLES,
         "properties": {},
         "subscription_types_enabled": [],
+        "auth_policies": msgspec.to_builtins(NO_GRANTS),
+        "subscription_auth_mode": "None",
         **shown,
         **{rate: {cluster: shown[rate]} if rate in shown else {} for rate in _OF_CLUSTERS},
         "backlog_quota_map": quotas,
@@ -105,6 +105,10 @@ def policies_asked_for(content: dict[str, Any], cluster: str) -> Policies:
         policies: Policies = converted(given, Policies)
     except msgspec.ValidationError as error:
         raise BadRequestError(f"the policies cannot be read: {error}") from error
+    for topic in (policies.auth_policies or NO_GRANTS).destination_auth:
+        TopicName.parse(topic)
+    if policies.auth_policies == NO_GRANTS:
+        policies = msgspec.structs.replace(policies, auth_policies=None)
     return policies
 
 

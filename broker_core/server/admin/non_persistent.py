@@ -13,6 +13,7 @@ from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError
 from broker_core.base.names import PARTITION_MARK
 from broker_core.broker.non_persistent.topic import NonPersistentTopic
 from broker_core.broker.stats import non_persistent_topic_stats, unused_non_persistent_stats
+from broker_core.server.admin import messages, subscriptions, topics
 from broker_core.server.admin.answers import BadRequestError, LongJsonAnswer, RefusedError
 from broker_core.server.admin.requests import AdminRequest, Route
 from broker_core.server.admin.statistics import merged_stats
@@ -93,22 +94,26 @@ _T = "/admin/v2/non-persistent/{tenant}/{namespace}/{topic}"
 _S = f"{_T}/subscription/{{subscription}}"
 
 _NEED_MESSAGES: Final = (
-    *(("GET", f"{_T}/{what}") for what in ("lastMessageId", "examinemessage", "messageid/{timestamp}")),
-    *(("POST", f"{_T}/{what}") for what in ("terminate/partitions", "trim")),
-    ("POST", f"{_T}/all_subscription/expireMessages/{{seconds}}"),
-    ("GET", f"{_S}/position/{{place}}"),
-    ("POST", f"{_S}/expireMessages/{{seconds}}"),
+    *(
+        ("GET", f"{_T}/{what}", messages.READING)
+        for what in ("lastMessageId", "examinemessage", "messageid/{timestamp}")
+    ),
+    ("POST", f"{_T}/terminate/partitions", topics.TERMINATION),
+    ("POST", f"{_T}/trim", topics.TRIMMING),
+    ("POST", f"{_T}/all_subscription/expireMessages/{{seconds}}", subscriptions.EXPIRY_OF_ALL),
+    ("GET", f"{_S}/position/{{place}}", subscriptions.consuming("PEEK_MESSAGES")),
+    ("POST", f"{_S}/expireMessages/{{seconds}}", subscriptions.EXPIRY),
 )
 
 ROUTES = [
-    Route(f"{_T}/subscriptions", list_subscriptions),
-    Route(_S, create_subscription, methods=["PUT"]),
-    Route(_S, delete_subscription, methods=["DELETE"]),
-    Route(f"{_T}/internalStats", get_internal_stats),
-    Route(f"{_T}/partitioned-stats", get_partitioned_stats),
-    Route(f"{_T}/partitioned-internalStats", get_partitioned_internal_stats),
-    Route(f"{_T}/truncate", truncate, methods=["DELETE"]),
-    Route(f"{_T}/properties", refuse, statuses={NotAllowedError: 406}),
-    Route(f"{_T}/terminate", refuse, methods=["POST"], statuses={NotAllowedError: 406}),
-    *(Route(path, refuse, methods=[method]) for method, path in _NEED_MESSAGES),
+    Route(f"{_T}/subscriptions", list_subscriptions, subscriptions.LISTING),
+    Route(_S, create_subscription, subscriptions.CREATION, methods=["PUT"]),
+    Route(_S, delete_subscription, subscriptions.DELETION, methods=["DELETE"]),
+    Route(f"{_T}/internalStats", get_internal_stats, topics.STATISTICS),
+    Route(f"{_T}/partitioned-stats", get_partitioned_stats, topics.STATISTICS),
+    Route(f"{_T}/partitioned-internalStats", get_partitioned_internal_stats, topics.STATISTICS),
+    Route(f"{_T}/truncate", truncate, topics.TRUNCATION, methods=["DELETE"]),
+    Route(f"{_T}/properties", refuse, topics.PROPERTIES, statuses={NotAllowedError: 406}),
+    Route(f"{_T}/terminate", refuse, topics.TERMINATION, methods=["POST"], statuses={NotAllowedError: 406}),
+    *(Route(path, refuse, need, methods=[method]) for method, path, need in _NEED_MESSAGES),
 ]

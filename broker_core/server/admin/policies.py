@@ -34,6 +34,7 @@ from broker_core.base.policies import (
 from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, json_answer
 from broker_core.server.admin.bodies import decoded
 from broker_core.server.admin.requests import AdminRequest, Handler, Route
+from broker_core.server.security import needs
 
 _DIGITS_MAX: Final = 20
 
@@ -262,9 +263,10 @@ _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _NON_PERSISTENT = "/admin/v2/non-persistent/{tenant}/{namespace}/{topic}"
 
 
-def _route(path: str, handler: Handler, method: str = "GET") -> Route:
+def _route(level: str, name: str, handler: Handler, method: str = "GET") -> Route:
     """A policy that contradicts another one, or the broker, is answered with 412."""
-    return Route(path, handler, methods=[method], statuses={NotAllowedError: 412}, loads=False)
+    need = needs.of_policy(name, method, of_topic=level != _N)
+    return Route(f"{level}/{name}", handler, need, methods=[method], statuses={NotAllowedError: 412}, loads=False)
 
 
 def _routes() -> list[Route]:
@@ -273,16 +275,16 @@ def _routes() -> list[Route]:
         for level in (_N, _T, _NON_PERSISTENT):
             name = policy.path("N" if level == _N else "T")
             for method, handler in _handlers(policy).items() if name else ():
-                routes.append(_route(f"{level}/{name}", handler, method))
+                routes.append(_route(level, name, handler, method))
     for level in (_N, _T, _NON_PERSISTENT):
-        routes.append(_route(f"{level}/backlogQuotaMap", get_quotas))
-        routes.append(_route(f"{level}/backlogQuota", set_quota, "POST"))
-        routes.append(_route(f"{level}/backlogQuota", remove_quota, "DELETE"))
+        routes.append(_route(level, "backlogQuotaMap", get_quotas))
+        routes.append(_route(level, "backlogQuota", set_quota, "POST"))
+        routes.append(_route(level, "backlogQuota", remove_quota, "DELETE"))
     ttl = next(_handlers(policy) for policy in POLICIES if policy.field == "message_ttl_in_seconds")
     for level in (_T, _NON_PERSISTENT):
         for method, handler in {**ttl, "POST": set_topic_ttl}.items():
-            routes.append(_route(f"{level}/messageTTL", handler, method))
-        routes.append(_route(f"{level}/policies", remove_all, "DELETE"))
+            routes.append(_route(level, "messageTTL", handler, method))
+        routes.append(_route(level, "policies", remove_all, "DELETE"))
     return routes
 
 

@@ -38,7 +38,9 @@ from broker_core.server.admin.answers import (
     status_of,
 )
 from broker_core.server.admin.bodies import decoded
+from broker_core.server.admin.border import let_pass
 from broker_core.server.admin.middleware import RequestTurns
+from broker_core.server.security.rights import CLUSTER, About, Need, Resource
 from broker_core.server.session import Node
 
 T = TypeVar("T")
@@ -56,7 +58,7 @@ _SHOWN_MAX: Final = 80
 
 _BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 
-_NON_PERSISTENT: Final = "/admin/v2/non-persistent/"
+_NON_PERSISTENT: Final = ("/admin/v2/non-persistent/", "/lookup/v2/topic/non-persistent/")
 
 WORDS: Final = {"earliest": POSITION_EARLIEST, "latest": POSITION_LATEST}
 
@@ -75,6 +77,20 @@ class MessageIdBody(msgspec.Struct, frozen=True, rename="camel"):
         return Position(self.ledger_id, self.entry_id)
 
 
+class TopicInBody(msgspec.Struct, frozen=True):
+    """A topic of a request that is about several; its other fields are its handler's."""
+
+    topic: str
+
+
+def namespace_of(topics: Sequence[TopicInBody]) -> NamespaceName:
+    """The one namespace of topics in a body; a refusal if there are several, or none."""
+    found = {TopicName.parse(each.topic).namespace_name for each in topics}
+    if len(found) != 1:
+        raise RefusedError(412, f"the request names topics of {len(found)} namespaces; name topics of one")
+    return found.pop()
+
+
 def message_id(topic: Topic, position: Position) -> dict[str, int]:
     """The id of an entry as Pulsar's admin writes it."""
     ids = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": topic.name.partition_index}
@@ -82,7 +98,7 @@ def message_id(topic: Topic, position: Position) -> dict[str, int]:
 
 
 class AdminRequest(Request):
-    """One request, as handlers read it. It has 32 methods: one for each thing that several paths, queries or bodies
+    """One request, as handlers read it. It has 33 methods: one for each thing that several paths, queries or bodies
     have in common."""
 
     # -- the broker that serves it
@@ -105,6 +121,29 @@ class AdminRequest(Request):
     def broker_id(self) -> str:
         """Host and HTTP port of this broker, by which Pulsar's brokers name each other."""
         return urlsplit(self.node.http_url or self.node.http_url_tls).netloc
+
+    # -- rights
+
+    async def resource(self, about: About) -> Resource:
+        """The thing in the path, or in the body, that a right of this kind is about."""
+        match about:
+            case About.NAMESPACE_IN_BODY:
+                return Resource.of_namespace(namespace_of(await self.body_as(list[TopicInBody], [])))
+            case About.TENANT:
+                return Resource(tenant=self.part("tenant"))
+            case About.NAMESPACE:
+                return Resource.of_namespace(self.namespace_name)
+            case About.NAMESPACE_SUBSCRIPTION:
+                return Resource.of_namespace(self.namespace_name, self.subscription_of_namespace)
+            case About.NAMESPACE_SUBSCRIPTIONS:
+                return Resource.of_namespace(self.namespace_name, every_subscription=True)
+            case About.TOPIC:
+                return Resource.of_topic(self.topic_name)
+            case About.SUBSCRIPTION:
+                return Resource.of_topic(self.topic_name, self.subscription_name)
+            case About.SUBSCRIPTIONS:
+                return Resource.of_topic(self.topic_name, every_subscription=True)
+        return CLUSTER
 
     # -- turns
 
@@ -328,6 +367,11 @@ def _decoded(text: str) -> str:
         raise BadRequestError(f"{text[:_SHOWN_MAX]!r} in the path is not UTF-8 text") from None
 
 
+def _refusal(error: RefusedError | PulsarishError, statuses: Mapping[type[PulsarishError], int]) -> Response:
+    status = error.status if isinstance(error, RefusedError) else status_of(error, statuses)
+    return refusal(status, str(error))
+
+
 Handler: TypeAlias = Callable[[AdminRequest], Awaitable[object]]
 """The answer to a request: a Response, None for 204 without a body, or a value that is sent as JSON."""
 
@@ -337,6 +381,7 @@ _NO_STATUSES: Final[Mapping[type[PulsarishError], int]] = MappingProxyType({})
 class Route(routing.Route):
     """A path with its handler, called once the topic in the path, with all its partitions, can be loaded.
 
+    ``need``: the right without which the handler never sees the request.
     ``statuses``: of errors that the broker raises meanwhile. Pulsar answers the same kind of error with different
     statuses on different paths; all other errors have the usual status of their kind (``answers``).
     ``loads``: False where the topic itself is not needed, so that nobody waits until it can be loaded.
@@ -346,24 +391,34 @@ class Route(routing.Route):
         self,
         path: str,
         handler: Handler,
+        need: Need,
         *,
         methods: Sequence[str] | None = None,
         statuses: Mapping[type[PulsarishError], int] = _NO_STATUSES,
         loads: bool = True,
     ) -> None:
-        async def respond(http: Request) -> Response:
-            request = AdminRequest(http.scope, http.receive)
+        async def answered(request: AdminRequest) -> Response:
             try:
                 if loads and "topic" in request.path_params:
                     await request.loadable(request.broker.registry.names_of(request.topic_name))
                 answer = await handler(request)
-            except RefusedError as error:
-                return refusal(error.status, str(error))
-            except PulsarishError as error:
-                return refusal(status_of(error, statuses), str(error))
+            except (RefusedError, PulsarishError) as error:
+                return _refusal(error, statuses)
             if isinstance(answer, Response):
                 return answer
             return Response(status_code=204) if answer is None else json_answer(answer)
 
+        async def respond(http: Request) -> Response:
+            request = AdminRequest(http.scope, http.receive)
+            gate = request.node.gate
+            if gate is None:
+                return await answered(request)
+            try:
+                resource = await request.resource(need.about)
+            except (RefusedError, PulsarishError) as error:
+                return _refusal(error, statuses)
+            return await let_pass(gate, need, resource, request, answered)
+
         super().__init__(path, respond, methods=methods)
         self.endpoint = handler
+        self.need = need

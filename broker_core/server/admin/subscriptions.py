@@ -29,6 +29,8 @@ from broker_core.server.admin.answers import (
     results_of,
 )
 from broker_core.server.admin.requests import WORDS, AdminRequest, MessageIdBody, Route
+from broker_core.server.security import needs
+from broker_core.server.security.rights import About, Need, Right
 
 
 class _NewSubscription(MessageIdBody, frozen=True, rename="camel"):
@@ -286,26 +288,40 @@ async def backlog_size(request: AdminRequest) -> object:
     return topic.messages.bytes_behind(start.position)
 
 
+def consuming(operation: str, about: About = About.SUBSCRIPTION) -> Need:
+    """An operation on subscriptions of a topic."""
+    return needs.of_topic(operation, Right.CONSUME, about)
+
+
+LISTING = needs.of_topic("GET_SUBSCRIPTIONS", Right.CONSUME)
+CREATION = consuming("SUBSCRIBE")
+DELETION = consuming("UNSUBSCRIBE")
+EXPIRY = consuming("EXPIRE_MESSAGES")
+EXPIRY_OF_ALL = consuming("EXPIRE_MESSAGES", About.SUBSCRIPTIONS)
+CLEARING = needs.of_namespace("CLEAR_BACKLOG", Right.CONSUME_NAMESPACE, About.NAMESPACE_SUBSCRIPTION)
+CLEARING_OF_ALL = needs.of_namespace("CLEAR_BACKLOG", Right.CONSUME_NAMESPACE, About.NAMESPACE_SUBSCRIPTIONS)
+UNSUBSCRIBING = needs.of_namespace("UNSUBSCRIBE", Right.CONSUME_NAMESPACE, About.NAMESPACE_SUBSCRIPTION)
+
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _S = f"{_T}/subscription/{{subscription}}"
 _N = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 ROUTES = [
-    Route(f"{_T}/subscriptions", list_subscriptions),
-    Route(_S, create_subscription, methods=["PUT"]),
-    Route(_S, delete_subscription, methods=["DELETE"]),
-    Route(f"{_S}/properties", get_properties),
-    Route(f"{_S}/properties", set_properties, methods=["PUT"]),
-    Route(f"{_S}/skip/{{count}}", skip, methods=["POST"]),
-    Route(f"{_S}/skip_all", skip_all, methods=["POST"]),
-    Route(f"{_S}/expireMessages/{{seconds}}", expire, methods=["POST"]),
-    Route(f"{_S}/expireMessages", expire_to_position, methods=["POST"]),
-    Route(f"{_T}/all_subscription/expireMessages/{{seconds}}", expire_everywhere, methods=["POST"]),
-    Route(f"{_S}/resetcursor", reset_to_position, methods=["POST"]),
-    Route(f"{_S}/resetcursor/{{timestamp}}", reset_to_time, methods=["POST"]),
-    Route(f"{_N}/clearBacklog", clear_namespace, methods=["POST"]),
-    Route(f"{_N}/unsubscribe/{{subscription}}", unsubscribe_namespace, methods=["POST"]),
-    Route(f"{_N}/clearBacklog/{{subscription}}", clear_namespace, methods=["POST"]),
-    Route(f"{_S}/analyzeBacklog", analyze_backlog, methods=["POST"]),
-    Route(f"{_T}/backlogSize", backlog_size, methods=["PUT"]),
+    Route(f"{_T}/subscriptions", list_subscriptions, LISTING),
+    Route(_S, create_subscription, CREATION, methods=["PUT"]),
+    Route(_S, delete_subscription, DELETION, methods=["DELETE"]),
+    Route(f"{_S}/properties", get_properties, consuming("CONSUME")),
+    Route(f"{_S}/properties", set_properties, consuming("SUBSCRIBE"), methods=["PUT"]),
+    Route(f"{_S}/skip/{{count}}", skip, consuming("SKIP"), methods=["POST"]),
+    Route(f"{_S}/skip_all", skip_all, consuming("SKIP"), methods=["POST"]),
+    Route(f"{_S}/expireMessages/{{seconds}}", expire, EXPIRY, methods=["POST"]),
+    Route(f"{_S}/expireMessages", expire_to_position, EXPIRY, methods=["POST"]),
+    Route(f"{_T}/all_subscription/expireMessages/{{seconds}}", expire_everywhere, EXPIRY_OF_ALL, methods=["POST"]),
+    Route(f"{_S}/resetcursor", reset_to_position, consuming("RESET_CURSOR"), methods=["POST"]),
+    Route(f"{_S}/resetcursor/{{timestamp}}", reset_to_time, consuming("RESET_CURSOR"), methods=["POST"]),
+    Route(f"{_N}/clearBacklog", clear_namespace, CLEARING_OF_ALL, methods=["POST"]),
+    Route(f"{_N}/unsubscribe/{{subscription}}", unsubscribe_namespace, UNSUBSCRIBING, methods=["POST"]),
+    Route(f"{_N}/clearBacklog/{{subscription}}", clear_namespace, CLEARING, methods=["POST"]),
+    Route(f"{_S}/analyzeBacklog", analyze_backlog, consuming("CONSUME"), methods=["POST"]),
+    Route(f"{_T}/backlogSize", backlog_size, needs.of_topic("GET_BACKLOG_SIZE", Right.CONSUME), methods=["PUT"]),
 ]

@@ -9,7 +9,7 @@ import msgspec
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import shown_name
-from broker_core.base.policies import NO_POLICIES
+from broker_core.base.policies import NO_GRANTS, NO_POLICIES
 from broker_core.broker.directory.topic_registry import TopicsMode
 from broker_core.server.admin.answers import (
     BadRequestError,
@@ -19,12 +19,21 @@ from broker_core.server.admin.answers import (
     text_answer,
 )
 from broker_core.server.admin.namespace_object import BUNDLE, BUNDLES, namespace_object, policies_asked_for
+from broker_core.server.admin.permissions import check_wildcards
 from broker_core.server.admin.requests import AdminRequest, Route
-from broker_core.server.admin.subscriptions import clear_namespace, unsubscribe_namespace
+from broker_core.server.admin.subscriptions import (
+    CLEARING,
+    CLEARING_OF_ALL,
+    UNSUBSCRIBING,
+    clear_namespace,
+    unsubscribe_namespace,
+)
+from broker_core.server.security import needs
+from broker_core.server.security.rights import About, Right
 
 
 class TenantObject(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Pulsar's object of a tenant. The roles are kept and shown, but this broker checks no roles."""
+    """Pulsar's object of a tenant. Its roles administer it where rights are checked (``authorizationEnabled``)."""
 
     admin_roles: list[str] | None = None
     allowed_clusters: list[str] | None = None
@@ -79,7 +88,9 @@ async def put_tenant(request: AdminRequest) -> None:
 async def update_tenant(request: AdminRequest) -> None:
     """Replace the roles of a tenant."""
     config = await _tenant_body(request)
-    request.broker.namespaces.change_tenant(_existing_tenant(request), config)
+    tenant = _existing_tenant(request)
+    request.broker.namespaces.change_tenant(tenant, config)
+    request.node.rights_changed(tenant)
 
 
 async def _tenant_body(request: AdminRequest) -> dict[str, Any]:
@@ -121,6 +132,7 @@ async def put_namespace(request: AdminRequest) -> None:
     broker, name = request.broker, request.namespace_name
     content: Any = await request.body_as(dict[str, Any] | None)
     policies = policies_asked_for(content or {}, request.cluster)
+    check_wildcards(request, (policies.auth_policies or NO_GRANTS).roles)
     if broker.namespaces.exists(name):
         raise ConflictError(f"namespace {str(name)!r} exists already")
     try:
@@ -237,37 +249,47 @@ async def unsubscribe_bundle(request: AdminRequest) -> None:
     await unsubscribe_namespace(request)
 
 
+_TENANT = "/admin/v2/tenants/{tenant}"
 _N = "/admin/v2/namespaces/{tenant}/{namespace}"
+_PROPERTIES = needs.administer(About.NAMESPACE)
 
 ROUTES = [
-    Route("/admin/v2/clusters", list_clusters),
-    Route("/admin/v2/clusters/{cluster}", get_cluster),
-    Route("/admin/v2/clusters/{cluster}", put_cluster, methods=["PUT"]),
-    Route("/admin/v2/tenants", list_tenants),
-    Route("/admin/v2/tenants/{tenant}", get_tenant),
-    Route("/admin/v2/tenants/{tenant}", put_tenant, methods=["PUT"], statuses={NotAllowedError: 412}),
-    Route("/admin/v2/tenants/{tenant}", update_tenant, methods=["POST"]),
-    Route("/admin/v2/tenants/{tenant}", delete_tenant, methods=["DELETE"], statuses={NotAllowedError: 409}),
-    Route("/admin/v2/namespaces/{tenant}", list_namespaces),
-    Route(_N, get_namespace),
-    Route(_N, put_namespace, methods=["PUT"]),
-    Route(_N, delete_namespace, methods=["DELETE"], statuses={NotAllowedError: 409}),
-    Route(f"{_N}/topics", list_namespace_topics),
-    Route(f"{_N}/properties", get_properties),
-    Route(f"{_N}/properties", set_properties, methods=["PUT"]),
-    Route(f"{_N}/properties", clear_properties, methods=["DELETE"]),
-    Route(f"{_N}/property/{{key}}", get_property),
-    Route(f"{_N}/property/{{key}}", remove_property, methods=["DELETE"]),
-    Route(f"{_N}/property/{{key}}/{{value}}", set_property, methods=["PUT"]),
-    Route(f"{_N}/unload", unload_namespace, methods=["PUT"]),
+    Route("/admin/v2/clusters", list_clusters, needs.KNOWN),
+    Route("/admin/v2/clusters/{cluster}", get_cluster, needs.of_clusters("GET_CLUSTER")),
+    Route("/admin/v2/clusters/{cluster}", put_cluster, needs.of_clusters("CREATE_CLUSTER"), methods=["PUT"]),
+    Route("/admin/v2/tenants", list_tenants, needs.of_tenants("LIST_TENANTS")),
+    Route(_TENANT, get_tenant, needs.of_tenants("GET_TENANT")),
+    Route(_TENANT, put_tenant, needs.of_tenants("CREATE_TENANT"), methods=["PUT"], statuses={NotAllowedError: 412}),
+    Route(_TENANT, update_tenant, needs.of_tenants("UPDATE_TENANT"), methods=["POST"]),
+    Route(
+        _TENANT, delete_tenant, needs.of_tenants("DELETE_TENANT"), methods=["DELETE"], statuses={NotAllowedError: 409}
+    ),
+    Route("/admin/v2/namespaces/{tenant}", list_namespaces, needs.in_tenant("LIST_NAMESPACES")),
+    Route(_N, get_namespace, needs.of_policy("", "GET", of_topic=False)),
+    Route(_N, put_namespace, needs.in_tenant("CREATE_NAMESPACE"), methods=["PUT"]),
+    Route(
+        _N,
+        delete_namespace,
+        needs.in_tenant("DELETE_NAMESPACE"),
+        methods=["DELETE"],
+        statuses={NotAllowedError: 409},
+    ),
+    Route(f"{_N}/topics", list_namespace_topics, needs.of_namespace("GET_TOPICS", Right.USE_NAMESPACE)),
+    Route(f"{_N}/properties", get_properties, _PROPERTIES),
+    Route(f"{_N}/properties", set_properties, _PROPERTIES, methods=["PUT"]),
+    Route(f"{_N}/properties", clear_properties, _PROPERTIES, methods=["DELETE"]),
+    Route(f"{_N}/property/{{key}}", get_property, _PROPERTIES),
+    Route(f"{_N}/property/{{key}}", remove_property, _PROPERTIES, methods=["DELETE"]),
+    Route(f"{_N}/property/{{key}}/{{value}}", set_property, _PROPERTIES, methods=["PUT"]),
+    Route(f"{_N}/unload", unload_namespace, needs.SUPERUSER, methods=["PUT"]),
 ]
 
 _B = f"{_N}/{{bundle}}"
 
 BUNDLE_ROUTES = [
-    Route(f"{_N}/bundles", get_bundles),
-    Route(f"{_B}/unload", unload_bundle, methods=["PUT"]),
-    Route(f"{_B}/clearBacklog", clear_bundle, methods=["POST"]),
-    Route(f"{_B}/clearBacklog/{{subscription}}", clear_bundle, methods=["POST"]),
-    Route(f"{_B}/unsubscribe/{{subscription}}", unsubscribe_bundle, methods=["POST"]),
+    Route(f"{_N}/bundles", get_bundles, needs.of_namespace("GET_BUNDLE", Right.USE_NAMESPACE)),
+    Route(f"{_B}/unload", unload_bundle, needs.SUPERUSER, methods=["PUT"]),
+    Route(f"{_B}/clearBacklog", clear_bundle, CLEARING_OF_ALL, methods=["POST"]),
+    Route(f"{_B}/clearBacklog/{{subscription}}", clear_bundle, CLEARING, methods=["POST"]),
+    Route(f"{_B}/unsubscribe/{{subscription}}", unsubscribe_bundle, UNSUBSCRIBING, methods=["POST"]),
 ]

@@ -35,6 +35,8 @@ from broker_core.server.admin.answers import (
 from broker_core.server.admin.requests import AdminRequest, Route, message_id
 from broker_core.server.admin.statistics import OF_TOPICS, internal_info_object, internal_stats_object, merged_stats
 from broker_core.server.admin.subscriptions import passing_over
+from broker_core.server.security import needs
+from broker_core.server.security.rights import About, Right
 
 
 async def list_topics(request: AdminRequest) -> object:
@@ -280,38 +282,54 @@ async def unload(request: AdminRequest) -> None:
 
 _T = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
+LISTING = needs.of_namespace("GET_TOPICS", Right.USE_NAMESPACE)
+STATISTICS = needs.of_topic("GET_STATS", Right.LOOKUP)
+PROPERTIES = needs.of_topic("GET_METADATA", Right.LOOKUP)
+TERMINATION = needs.of_topic("TERMINATE")
+TRUNCATION = needs.administer(About.TOPIC)
+TRIMMING = needs.of_topic("TRIM_TOPIC")
+_CREATION = needs.of_namespace("CREATE_TOPIC", about=About.TOPIC)
+_DELETION = needs.of_namespace("DELETE_TOPIC", about=About.TOPIC)
+_GROWTH = needs.of_policy("partitions", "POST", of_topic=True)
+
 
 def _of_any_domain(base: str) -> list[Route]:
     """The paths of all topics, stored or not."""
     namespace = f"{base}/{{tenant}}/{{namespace}}"
     topic = f"{namespace}/{{topic}}"
     return [
-        Route(namespace, list_topics),
-        Route(f"{namespace}/partitioned", list_partitioned_topics),
-        Route(topic, create_topic, methods=["PUT"], statuses={NotAllowedError: 412}),
-        Route(topic, delete_topic, methods=["DELETE"], statuses={NotAllowedError: 412}),
-        Route(f"{topic}/partitions", get_partitions),
-        Route(f"{topic}/partitions", create_partitions, methods=["PUT"]),
-        Route(f"{topic}/partitions", grow_partitions, methods=["POST"], statuses={NotAllowedError: 422}),
-        Route(f"{topic}/partitions", delete_partitions, methods=["DELETE"], statuses={NotAllowedError: 412}),
-        Route(f"{topic}/stats", get_stats),
-        Route(f"{topic}/unload", unload, methods=["PUT"]),
+        Route(namespace, list_topics, LISTING),
+        Route(f"{namespace}/partitioned", list_partitioned_topics, LISTING),
+        Route(topic, create_topic, _CREATION, methods=["PUT"], statuses={NotAllowedError: 412}),
+        Route(topic, delete_topic, _DELETION, methods=["DELETE"], statuses={NotAllowedError: 412}),
+        Route(f"{topic}/partitions", get_partitions, needs.of_topic("LOOKUP", Right.LOOKUP)),
+        Route(f"{topic}/partitions", create_partitions, _CREATION, methods=["PUT"]),
+        Route(f"{topic}/partitions", grow_partitions, _GROWTH, methods=["POST"], statuses={NotAllowedError: 422}),
+        Route(f"{topic}/partitions", delete_partitions, _DELETION, methods=["DELETE"], statuses={NotAllowedError: 412}),
+        Route(f"{topic}/stats", get_stats, STATISTICS),
+        Route(f"{topic}/unload", unload, needs.of_topic("UNLOAD"), methods=["PUT"]),
     ]
 
 
 ROUTES = [
     *_of_any_domain("/admin/v2/persistent"),
     *_of_any_domain("/admin/v2/non-persistent"),
-    Route(f"{_T}/internalStats", get_internal_stats),
-    Route(f"{_T}/internal-info", get_internal_info),
-    Route(f"{_T}/partitioned-stats", get_partitioned_stats),
-    Route(f"{_T}/partitioned-internalStats", get_partitioned_internal_stats),
-    Route(f"{_T}/terminate", terminate, methods=["POST"]),
-    Route(f"{_T}/terminate/partitions", terminate_partitions, methods=["POST"]),
-    Route(f"{_T}/truncate", truncate, methods=["DELETE"]),
-    Route(f"{_T}/trim", trim_topic, methods=["POST"]),
-    Route(f"{_T}/createMissedPartitions", create_missed_partitions, methods=["POST"]),
-    Route(f"{_T}/properties", get_properties),
-    Route(f"{_T}/properties", set_properties, methods=["PUT"], statuses={NotAllowedError: 412}),
-    Route(f"{_T}/properties", remove_property, methods=["DELETE"]),
+    Route(f"{_T}/internalStats", get_internal_stats, STATISTICS),
+    Route(f"{_T}/internal-info", get_internal_info, STATISTICS),
+    Route(f"{_T}/partitioned-stats", get_partitioned_stats, STATISTICS),
+    Route(f"{_T}/partitioned-internalStats", get_partitioned_internal_stats, STATISTICS),
+    Route(f"{_T}/terminate", terminate, TERMINATION, methods=["POST"]),
+    Route(f"{_T}/terminate/partitions", terminate_partitions, TERMINATION, methods=["POST"]),
+    Route(f"{_T}/truncate", truncate, TRUNCATION, methods=["DELETE"]),
+    Route(f"{_T}/trim", trim_topic, TRIMMING, methods=["POST"]),
+    Route(f"{_T}/createMissedPartitions", create_missed_partitions, _CREATION, methods=["POST"]),
+    Route(f"{_T}/properties", get_properties, PROPERTIES),
+    Route(
+        f"{_T}/properties",
+        set_properties,
+        needs.of_topic("UPDATE_METADATA"),
+        methods=["PUT"],
+        statuses={NotAllowedError: 412},
+    ),
+    Route(f"{_T}/properties", remove_property, needs.of_topic("DELETE_METADATA"), methods=["DELETE"]),
 ]

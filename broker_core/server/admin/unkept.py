@@ -18,13 +18,13 @@ from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.server.admin.answers import RefusedError, json_answer
 from broker_core.server.admin.policies import whole_topic
 from broker_core.server.admin.requests import AdminRequest, Handler, Route, message_id
+from broker_core.server.security import needs
 
 _ONE_CLUSTER: Final = "this broker is a cluster by itself"
 _NO_BOOKIES: Final = "entries are in files of this broker, and not with bookies"
 _NO_OFFLOADING: Final = "nothing is offloaded to another store"
 _NO_COMPACTION: Final = "topics are not compacted"
 _NO_SCHEMAS: Final = "no schemas are kept"
-_NO_ROLES: Final = "this broker knows no roles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,6 @@ UNKEPT: Final = (
     Unkept("", "schemaCompatibilityStrategy", _NO_SCHEMAS, "PUT"),
     Unkept("isAllowAutoUpdateSchema", "", _NO_SCHEMAS, unset=True),
     Unkept("encryptionRequired", "", "producers are not asked whether they encrypt", unset=False),
-    Unkept("subscriptionAuthMode", "", _NO_ROLES, unset="None"),
     Unkept("entryFilters", "entryFilters", "there are no filters of entries"),
 )
 
@@ -115,18 +114,6 @@ async def remove_clusters(request: AdminRequest) -> None:
     _check_place(request)
 
 
-async def no_grants(request: AdminRequest) -> object:
-    """The rights that were granted: none, as this broker knows no roles."""
-    _check_place(request)
-    return {}
-
-
-async def refuse_grant(request: AdminRequest) -> None:
-    """Refused (405): this broker knows no roles."""
-    _check_place(request)
-    raise RefusedError(405, f"rights cannot be granted or taken away: {_NO_ROLES}")
-
-
 async def not_run(request: AdminRequest) -> object:
     """How far compaction, or offloading, has come: it was never begun."""
     topic = request.single_topic()
@@ -153,13 +140,16 @@ _N: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _T: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _C: Final = "/admin/v2/clusters/{cluster}"
 
+_RUNS: Final = {"compaction": needs.of_topic("COMPACT"), "offload": needs.of_topic("OFFLOAD")}
+
 
 def _routes() -> list[Route]:
     routes = []
     for policy in UNKEPT:
         for level, name in ((_N, policy.namespace), (_T, policy.topic)):
             for method, handler in _handlers(policy, name).items() if name else ():
-                routes.append(Route(f"{level}/{name}", handler, methods=[method], loads=False))
+                need = needs.of_policy(name, method, of_topic=level == _T)
+                routes.append(Route(f"{level}/{name}", handler, need, methods=[method], loads=False))
     return routes
 
 
@@ -167,19 +157,17 @@ ROUTES: Final = _routes()
 
 OWN_ROUTES: Final = [
     *(
-        Route(f"{level}/replication", handler, methods=[method], loads=False)
+        Route(
+            f"{level}/replication",
+            handler,
+            needs.of_policy("replication", method, of_topic=level == _T),
+            methods=[method],
+            loads=False,
+        )
         for level in (_N, _T)
         for method, handler in (("GET", get_clusters), ("POST", set_clusters), ("DELETE", remove_clusters))
     ),
-    *(Route(path, no_grants, loads=False) for path in (f"{_N}/permissions", f"{_T}/permissions")),
-    Route(f"{_N}/permissions/subscription", no_grants),
-    *(
-        Route(f"{level}/permissions/{{role}}", refuse_grant, methods=["POST", "DELETE"], loads=False)
-        for level in (_N, _T)
-    ),
-    Route(f"{_N}/permissions/subscription/{{subscription}}", refuse_grant, methods=["POST"]),
-    Route(f"{_N}/permissions/subscription/{{subscription}}/{{role}}", refuse_grant, methods=["DELETE"]),
-    *(Route(f"{_T}/{what}", not_run) for what in ("compaction", "offload")),
-    *(Route(f"{_T}/{what}", refuse_run, methods=["PUT"]) for what in ("compaction", "offload")),
-    Route(f"{_C}/failureDomains", no_domains),
+    *(Route(f"{_T}/{what}", not_run, _RUNS[what]) for what in _RUNS),
+    *(Route(f"{_T}/{what}", refuse_run, _RUNS[what], methods=["PUT"]) for what in _RUNS),
+    Route(f"{_C}/failureDomains", no_domains, needs.of_clusters("GET_FAILURE_DOMAIN")),
 ]

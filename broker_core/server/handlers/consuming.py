@@ -48,12 +48,12 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
 # -- joining, leaving
 
 
-def handle_subscribe(session: Session, command: BaseCommand) -> None:
+def handle_subscribe(session: Session, command: BaseCommand, name: TopicName) -> None:
     """Join a subscription, or confirm the consumer that this connection already has under the id."""
     subscribe = command.subscribe
     if subscribe.consumer_id not in session.consumers:
         request = _subscribe_request(session, command)
-        topic = session.node.broker.any_topic(TopicName.parse(subscribe.topic), create=subscribe.force_topic_creation)
+        topic = session.node.broker.any_topic(name, create=subscribe.force_topic_creation)
         forget = partial(session.forget_consumer, subscribe.consumer_id)
         session.consumers[subscribe.consumer_id] = ConsumerChannel(
             session.link, subscribe.consumer_id, topic, request, forget

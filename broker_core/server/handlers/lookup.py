@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from broker_core.base.errors import (
+    AuthorizationError,
     MetadataServerError,
     NotAllowedError,
     ServerError,
     ServiceNotReadyError,
     TopicNotFoundError,
 )
-from broker_core.base.names import NamespaceName, TopicName, shown_name
+from broker_core.base.names import NamespaceName, TopicName
 from broker_core.broker.directory.topic_registry import TopicsMode
 from broker_core.broker.directory.topic_watches import TopicWatch
 from broker_core.server.session import Session
@@ -31,65 +32,75 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
 )
 
 
-def handle_partitioned_metadata(session: Session, command: BaseCommand) -> None:
+def handle_partitioned_metadata(session: Session, command: BaseCommand, name: TopicName) -> None:
     """How many partitions a topic has; 0 for a plain one."""
     asked = command.partitionMetadata
+    partitions = session.node.broker.partitions_of(name, create=asked.metadata_auto_creation_enabled)
     answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
     result = answer.partitionMetadataResponse
     result.request_id = asked.request_id
-    try:
-        name = TopicName.parse(asked.topic)
-        result.partitions = session.node.broker.partitions_of(name, create=asked.metadata_auto_creation_enabled)
-        result.response = CommandPartitionedTopicMetadataResponse.Success
-    except ServerError as error:
-        result.response = CommandPartitionedTopicMetadataResponse.Failed
-        result.error = error_code(error)
-        result.message = str(error)
+    result.partitions = partitions
+    result.response = CommandPartitionedTopicMetadataResponse.Success
     session.send(answer)
 
 
-def handle_lookup(session: Session, command: BaseCommand) -> None:
+def partitioned_metadata_refusal(request_id: int, error: ServerError) -> BaseCommand:
+    """The answer to a PARTITIONED_METADATA that is refused."""
+    answer = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
+    result = answer.partitionMetadataResponse
+    result.request_id = request_id
+    result.response = CommandPartitionedTopicMetadataResponse.Failed
+    result.error = error_code(error)
+    result.message = str(error)
+    return answer
+
+
+def handle_lookup(session: Session, command: BaseCommand, name: TopicName) -> None:
     """Which broker serves a topic: this one, for every valid name in a namespace that exists; once the topic is
     recovered from a crash. A name for the broker's addresses is refused with Pulsar's code: there are no such names."""
     asked = command.lookupTopic
-    answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
-    result = answer.lookupTopicResponse
-    result.request_id = asked.request_id
 
     def ready(error: ServerError | None) -> None:
-        if error is None:
-            result.brokerServiceUrl = session.node.service_url
-            if session.node.service_url_tls:
-                result.brokerServiceUrlTls = session.node.service_url_tls
-            result.authoritative = True
-            result.response = CommandLookupTopicResponse.Connect
-        else:
-            result.response = CommandLookupTopicResponse.Failed
-            result.error = error_code(error)
-            result.message = str(error)
+        if error is not None:
+            session.send(lookup_refusal(asked.request_id, error))
+            return
+        answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+        result = answer.lookupTopicResponse
+        result.request_id = asked.request_id
+        result.brokerServiceUrl = session.node.service_url
+        if session.node.service_url_tls:
+            result.brokerServiceUrlTls = session.node.service_url_tls
+        result.authoritative = True
+        result.response = CommandLookupTopicResponse.Connect
         session.send(answer)
 
-    try:
-        name = TopicName.parse(asked.topic)
-        session.node.broker.namespaces.require(name.namespace_name)
-        if asked.advertised_listener_name:
-            raise ServiceNotReadyError(
-                f"this broker has no listener {asked.advertised_listener_name[:80]!r}",
-                hint="connect without a listener name",
-            )
-    except ServerError as error:
-        ready(error)
-    else:
-        session.node.broker.loader.when_ready(name, ready)
+    session.node.broker.namespaces.require(name.namespace_name)
+    if asked.advertised_listener_name:
+        raise ServiceNotReadyError(
+            f"this broker has no listener {asked.advertised_listener_name[:80]!r}",
+            hint="connect without a listener name",
+        )
+    session.node.broker.loader.when_ready(name, ready)
 
 
-def handle_get_topics_of_namespace(session: Session, command: BaseCommand) -> Iterator[None]:
+def lookup_refusal(request_id: int, error: ServerError) -> BaseCommand:
+    """The answer to a LOOKUP that is refused."""
+    answer = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+    result = answer.lookupTopicResponse
+    result.request_id = request_id
+    result.response = CommandLookupTopicResponse.Failed
+    result.error = error_code(error)
+    result.message = str(error)
+    return answer
+
+
+def handle_get_topics_of_namespace(session: Session, command: BaseCommand, namespace: NamespaceName) -> Iterator[None]:
     """All topics of a namespace, in steps; the partitions of a partitioned one singly.
 
     As in Pulsar a namespace that is not there has none, and is an error where topics that are not stored are asked for.
     """
     asked = command.getTopicsOfNamespace
-    broker, namespace, mode = session.node.broker, NamespaceName.parse(asked.namespace), TopicsMode(asked.mode)
+    broker, mode = session.node.broker, TopicsMode(asked.mode)
     if broker.namespaces.exists(namespace):
         topics = yield from broker.registry.topics_in_steps(namespace, mode)
     elif mode is TopicsMode.PERSISTENT:
@@ -103,18 +114,21 @@ def handle_get_topics_of_namespace(session: Session, command: BaseCommand) -> It
     session.send(answer)
 
 
-def handle_get_schema(session: Session, command: BaseCommand) -> None:
+def handle_get_schema(_session: Session, _command: BaseCommand, name: TopicName) -> None:
     """No schemas are stored yet, so no topic has one."""
-    asked = command.getSchema
-    missing = TopicNotFoundError(f"topic {shown_name(asked.topic)} has no schema")
+    raise TopicNotFoundError(f"topic {name} has no schema")
+
+
+def schema_refusal(request_id: int, error: ServerError) -> BaseCommand:
+    """The answer to a GET_SCHEMA that is refused."""
     answer = BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE)
-    answer.getSchemaResponse.request_id = asked.request_id
-    answer.getSchemaResponse.error_code = error_code(missing)
-    answer.getSchemaResponse.error_message = str(missing)
-    session.send(answer)
+    answer.getSchemaResponse.request_id = request_id
+    answer.getSchemaResponse.error_code = error_code(error)
+    answer.getSchemaResponse.error_message = str(error)
+    return answer
 
 
-def handle_get_or_create_schema(session: Session, command: BaseCommand) -> None:
+def handle_get_or_create_schema(session: Session, command: BaseCommand, _name: TopicName) -> None:
     """No schemas are stored yet: an empty version says so, and the client sends its messages without one."""
     answer = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
     answer.getOrCreateSchemaResponse.request_id = command.getOrCreateSchema.request_id
@@ -122,10 +136,19 @@ def handle_get_or_create_schema(session: Session, command: BaseCommand) -> None:
     session.send(answer)
 
 
+def made_schema_refusal(request_id: int, error: ServerError) -> BaseCommand:
+    """The answer to a GET_OR_CREATE_SCHEMA that is refused."""
+    answer = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
+    answer.getOrCreateSchemaResponse.request_id = request_id
+    answer.getOrCreateSchemaResponse.error_code = error_code(error)
+    answer.getOrCreateSchemaResponse.error_message = str(error)
+    return answer
+
+
 # -- watches: a client is told which topics match its pattern, and of each that comes or goes (PIP-145)
 
 
-def handle_watch_topic_list(session: Session, command: BaseCommand) -> Iterator[None]:
+def handle_watch_topic_list(session: Session, command: BaseCommand, namespace: NamespaceName) -> Iterator[None]:
     """Begin a watch; one of the same number ends. What the client knows already is not listed again."""
     asked = command.watchTopicList
     most = session.node.settings.subscription_pattern_max_length
@@ -142,10 +165,12 @@ def handle_watch_topic_list(session: Session, command: BaseCommand) -> Iterator[
         update.watchTopicUpdate.topics_hash = watch.topics_hash
         session.send(update)
 
-    watch = TopicWatch(NamespaceName.parse(asked.namespace), asked.topics_pattern, changed)
-    _forget(session, number)
+    watch = TopicWatch(namespace, asked.topics_pattern, changed)
+    session.end_watch(number)
     session.watches[number] = watch
     yield from broker.registry.watch_topics(watch)
+    if session.watches.get(number) is not watch:
+        raise AuthorizationError("Proxy Client is not authorized to watchTopicList")  # any more
     answer = BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
     result = answer.watchTopicListSuccess
     result.request_id = asked.request_id
@@ -158,11 +183,5 @@ def handle_watch_topic_list(session: Session, command: BaseCommand) -> Iterator[
 
 def handle_watch_topic_list_close(session: Session, command: BaseCommand) -> None:
     """End a watch; harmless if there is none."""
-    _forget(session, command.watchTopicListClose.watcher_id)
+    session.end_watch(command.watchTopicListClose.watcher_id)
     session.send(commands.success(command.watchTopicListClose.request_id))
-
-
-def _forget(session: Session, number: int) -> None:
-    watch = session.watches.pop(number, None)
-    if watch is not None:
-        session.node.broker.registry.watches.remove(watch)

@@ -21,14 +21,14 @@ from broker_core.wire import commands
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 
-def handle_producer(session: Session, command: BaseCommand) -> None:
+def handle_producer(session: Session, command: BaseCommand, name: TopicName) -> None:
     """Create a producer, or confirm the one that this connection already has under the id, unless another connection of
     the same producer has taken its place since."""
     producer = command.producer
     channel = session.producers.get(producer.producer_id)
     if channel is None or channel.producer.closed:
         request = _producer_request(session.link, command)
-        topic = session.node.broker.any_topic(TopicName.parse(producer.topic), create=True)
+        topic = session.node.broker.any_topic(name, create=True)
         if producer.initial_subscription_name:
             _begin_subscription(topic, producer.initial_subscription_name)
         forget = partial(session.forget_producer, producer.producer_id)

@@ -131,7 +131,7 @@ class Login:
                 return
             self._unasked_s = now_s
         if method != self._method:
-            self._refuse(AuthenticationFailedError("the method has changed"))
+            self.refuse(AuthenticationFailedError("the method has changed"))
             return
         self._check(data, self._renewed)
 
@@ -170,12 +170,12 @@ class Login:
         if self._authentication.failed_attempts.are_too_many(self._address):
             self._disarm()
             self._pause()
-            self._timer = self._timers.call_later(ANSWER_DELAY_S, partial(self._refuse, error))
+            self._timer = self._timers.call_later(ANSWER_DELAY_S, partial(self.refuse, error))
         else:
-            self._refuse(error)
+            self.refuse(error)
 
-    def _refuse(self, error: PulsarishError) -> None:
-        """A ServerError may help the client to do better; all others are for the log."""
+    def refuse(self, error: PulsarishError) -> None:
+        """End the connection. A ServerError may help the client to do better; all others are for the log."""
         logger.info(
             "authentication failed peer=%s method=%s reason=%s",
             self._link.peer_address,
