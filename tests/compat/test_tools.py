@@ -58,6 +58,17 @@ COMMANDS: Final = (
     "admin brokers version",
     f"admin topics create-partitioned-topic {Q} -p 2",
     f"admin topics create {T}",
+    f"admin namespaces grant-permission {N} --role app --actions produce,consume",
+    f"admin namespaces permissions {N}",
+    f"admin topics grant-permission {T} --role job --actions consume",
+    f"admin topics permissions {T}",
+    f"admin topics revoke-permission {T} --role job",
+    f"admin namespaces revoke-permission {N} --role app",
+    f"admin namespaces grant-subscription-permission {N} --subscription s --roles app,job",
+    f"admin namespaces subscription-permission {N}",
+    f"admin namespaces revoke-subscription-permission {N} --subscription s --role app",
+    f"admin namespaces set-subscription-auth-mode {N} -m Prefix",
+    f"admin namespaces get-subscription-auth-mode {N}",
     f"admin topics create-subscription {T} -s s -m earliest",
     f"client produce {T} -m hello,world -s ,",
     f"admin topics info-internal {T}",
@@ -128,6 +139,9 @@ def test_pulsar_admin_and_pulsar_client_work(tool: list[str], tmp_path: Path) ->
     assert said["admin clusters list"].split() == ["standalone"]
     assert json.loads(said["admin tenants get firm"])["adminRoles"] == ["you"]
     assert json.loads(said[f"admin namespaces policies {N}"])["retention_policies"]["retentionTimeInMinutes"] == 10
+    assert said[f"admin topics permissions {T}"].split() == ["app", "[produce,", "consume]", "job", "[consume]"]
+    assert said[f"admin namespaces subscription-permission {N}"].split() == ["s", "[app,", "job]"]
+    assert said[f"admin namespaces get-subscription-auth-mode {N}"].strip() == '"Prefix"'
     assert "maxTopicsPerNamespace" in said["admin brokers list-dynamic-config"].split()
     assert said["admin brokers get-all-dynamic-config"].split() == ["maxTopicsPerNamespace", "50"]
     assert json.loads(said[f"admin topics stats {T}"])["subscriptions"]["s"]["msgBacklog"] == 2
