@@ -130,6 +130,7 @@ class BrokerServer:
         if self._gate is not None:
             revocation = Revocation(self._gate.authorization, self.endpoint.sessions, turns)
             self.node.rights_changed = revocation.rights_changed
+            self._authentication.when_failed = self._gate.not_identified
         self.http = HttpEndpoint(build_app(self.node))
 
         def committed(job: CommitJob, seconds: float) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -46,6 +46,8 @@ class Authentication:
         they are refused."""
         self.failed_attempts = FailedAttempts(clock)
         self.anonymous_role = anonymous_role
+        self.when_failed: Callable[[Credentials, str], None] | None = None
+        """Told of credentials that proved nothing, and of the address that showed them."""
         self._providers = dict(providers)
         self._threads: ThreadPoolExecutor | None = None
         self._slow_checks = 0
@@ -85,9 +87,14 @@ class Authentication:
         try:
             return self.identify(credentials)
         except AuthenticationFailedError:
-            if credentials.method not in ANONYMOUS_METHODS:
-                self.failed_attempts.add(address)
+            self._failed(credentials, address)
             raise
+
+    def _failed(self, credentials: Credentials, address: str) -> None:
+        if credentials.method not in ANONYMOUS_METHODS:
+            self.failed_attempts.add(address)
+        if self.when_failed is not None:
+            self.when_failed(credentials, address)
 
     def close(self) -> None:
         """Begin no more checks."""
@@ -111,7 +118,7 @@ class Authentication:
         def on_done(done: asyncio.Future[Identity]) -> None:
             self._slow_checks -= 1
             if not done.cancelled() and isinstance(done.exception(), AuthenticationFailedError):
-                self.failed_attempts.add(address)
+                self._failed(credentials, address)
 
         result.add_done_callback(on_done)
         return result

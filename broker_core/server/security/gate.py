@@ -19,9 +19,15 @@ from broker_core.base.settings import Settings
 from broker_core.broker.broker import Broker
 from broker_core.server.security.audit import AUDIT_FILE, AuditEvent, AuditLog, Verdict
 from broker_core.server.security.authorization import UNCHECKED, Authorization, Caller
+from broker_core.server.security.identity import Credentials
 from broker_core.server.security.rights import Need, Resource
 
 _NOBODY: Final = Caller("")
+
+AUTHENTICATE: Final = "AUTHENTICATE"
+"""The method of an entry for credentials that prove nothing; the operation is then the method of authentication."""
+
+_METHOD_CHARACTERS_MAX: Final = 40
 
 _MIB: Final = 1024 * 1024
 
@@ -71,6 +77,11 @@ class Gate:
     def changed(self, caller: Caller | None, need: Need, resource: Resource, asking: Asking, status: int) -> None:
         """Keep a change that was let through, and how it was answered."""
         self._keep("allowed", caller, need, resource, asking, status)
+
+    def not_identified(self, credentials: Credentials, address: str) -> None:
+        """Keep that a client has not proved who it is."""
+        method = credentials.method[:_METHOD_CHARACTERS_MAX]
+        self.audit.record(AuditEvent(verdict="refused", address=address, method=AUTHENTICATE, operation=method))
 
     def close(self) -> None:
         """The broker stops."""
