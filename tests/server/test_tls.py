@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from broker_core.base.errors import TlsError
+from broker_core.base.limits import PROTOCOL_VERSION
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.client import Client
 from broker_core.server.process import EXIT_USAGE
@@ -257,6 +258,32 @@ def test_a_certificate_may_be_required(data_dir: Path, authority: Authority, top
             Client(broker.service_url_tls, tls_trust_certs_file_path=authority.path) as ours,
         ):
             ours.create_producer(topic)
+
+
+def test_handshakes_count_as_connections(data_dir: Path, authority: Authority) -> None:
+    """A client too many is told so when its handshake is done; those that never end theirs keep others out, too."""
+    settings = with_tls(authority.issue("few", HOST), maxConnections=2)
+    context = authority.client()
+    with RunningBroker(data_dir, settings) as broker:
+        with (
+            RawClient(broker.service_url, timeout_s=60),
+            RawClient(broker.service_url_tls, tls=context),
+            RawClient(broker.service_url_tls, tls=context, connect=False) as third,
+        ):
+            assert "serves 2 connections already" in third.next_command().error.message
+        eventually(lambda: can_connect(broker.service_url), "both have gone")
+        with ExitStack() as stack:
+            for _ in range(2):
+                stack.enter_context(socket.create_connection((HOST, port_of(broker.service_url_tls)), 60))
+            eventually(lambda: not can_connect(broker.service_url), "two handshakes are under way")
+        eventually(lambda: can_connect(broker.service_url), "they have gone")
+
+
+def can_connect(url: str) -> bool:
+    """Whether a further client is served."""
+    with RawClient(url, connect=False) as client:
+        client.tell(commands.connect("further", PROTOCOL_VERSION))
+        return client.next_command().type == BaseCommand.CONNECTED
 
 
 # -- what is no TLS, or none where it should be

@@ -180,9 +180,13 @@ class RawTls:
             self.send()
             self._incoming.write(await asyncio.wait_for(reader.read(MIB), WAIT_S))
 
+    def spoken(self) -> bytes:
+        """What the client has said and not sent."""
+        return self._outgoing.read()
+
     def send(self) -> None:
-        """What the client has said up to now."""
-        self.writer.write(self._outgoing.read())
+        """Send that."""
+        self.writer.write(self.spoken())
 
 
 @both_loops
@@ -198,6 +202,31 @@ def test_the_first_bytes_may_come_with_the_end_of_the_handshake(
             client.tls.write(b"hello")
             client.send()
             await port.until(lambda: bool(port.all) and port.all[0].received == b"hello")
+            client.writer.close()
+
+    play(loop_factory, scene())
+
+
+@both_loops
+@pytest.mark.parametrize("piece_bytes", [1, 7, 4099])
+def test_records_may_come_in_any_pieces(loop_factory: LoopFactory, piece_bytes: int, authority: Authority) -> None:
+    """The network cuts a stream where it likes."""
+    pair, client = authority.issue("broker", "localhost"), RawTls(authority.client())
+    content = bytes(range(256)) * (4 * piece_bytes)
+
+    async def scene() -> None:
+        async with serving(pair) as (port, number):
+            await client.connect(number)
+            client.tls.write(content[:100])
+            at = 100
+            while at < len(content):
+                at += client.tls.write(content[at:])
+            records = client.spoken()
+            for start in range(0, len(records), piece_bytes):
+                client.writer.write(records[start : start + piece_bytes])
+                await asyncio.sleep(0)
+            await port.until(lambda: bool(port.all) and len(port.all[0].received) == len(content))
+            assert port.all[0].received == content
             client.writer.close()
 
     play(loop_factory, scene())
