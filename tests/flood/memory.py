@@ -25,6 +25,10 @@ SUBSCRIPTION_KIB: Final = 72
 TOPIC_KIB: Final = 80
 MESSAGE_OUT_KIB: Final = 0.5
 
+ENCRYPTED_KIB: Final = 64
+ENCRYPTED_INPUT_KIB: Final = 128
+HANDSHAKE_KIB: Final = 192
+
 KEPT_BY_THE_ALLOCATOR_MIB: Final = 32
 """Twice the 16 MiB that the broker teaches the allocator to keep for its reads (``base.allocator``)."""
 
@@ -43,6 +47,9 @@ class Opens(NamedTuple):
     topics: int = 2
     messages_out: int = 0
     large_frames: int = 4
+    encrypted: int = 0
+    """How many of the connections have TLS."""
+    handshakes: int = 0
 
 
 OPENS: Final[dict[str, Opens]] = {
@@ -67,6 +74,11 @@ OPENS: Final[dict[str, Opens]] = {
     "stats_in_a_loop": Opens(consumers=1_000, subscriptions=50),
     "partitions_made_and_deleted": Opens(producers=10_000, topics=10_000),
     "partitions_told_to_watches": Opens(),
+    "handshakes_at_once": Opens(handshakes=100),
+    "handshakes_that_never_begin": Opens(handshakes=100),
+    "encrypted_messages_that_nobody_reads": Opens(
+        connections=60, consumers=60, subscriptions=60, messages_out=2_400, encrypted=60
+    ),
 }
 """By the name of the attack; any other opens a few of each."""
 
@@ -99,6 +111,8 @@ def _open_mib(opens: Opens, size: float) -> float:
         + _scaled(opens.subscriptions, size) * SUBSCRIPTION_KIB
         + _scaled(opens.topics, size) * TOPIC_KIB
         + _scaled(opens.messages_out, size) * MESSAGE_OUT_KIB
+        + opens.encrypted * (ENCRYPTED_KIB + ENCRYPTED_INPUT_KIB)
+        + opens.handshakes * HANDSHAKE_KIB
     )
     return kib / 1024
 

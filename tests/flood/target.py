@@ -17,12 +17,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 import psutil
+import trustme
 
 from broker_core.base.settings import Settings
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.flood.memory import MIB
+from tests.server.certificates import Authority
+
+HOST: Final = "127.0.0.1"
 
 _LOOK_S: Final = 0.2
 _AT_REST_MS: Final = 3.0
@@ -71,17 +75,22 @@ class Turns(NamedTuple):
 
 
 class Target:
-    """One broker."""
+    """One broker, with a port for TLS as well; ``tls`` is that of a client."""
 
     def __init__(self, directory: Path, settings: Mapping[str, object] | None = None) -> None:
-        self.settings = msgspec.convert(dict(settings or {}), Settings)
+        authority = Authority(directory)
+        pair = authority.issue("broker", HOST, key_type=trustme.KeyType.RSA)  # the kind that is slow to sign
+        files = {"tlsCertificateFilePath": pair.certificate, "tlsKeyFilePath": pair.key}
+        chosen = {"brokerServicePortTls": 0, **files, **(settings or {})}
+        self.tls = authority.client()
+        self.settings = msgspec.convert(chosen, Settings)
         self._log = (directory / "stderr").open("ab")
         command = [sys.executable, "-m", "tests.flood.measured_broker", "--data-dir", str(directory / "data")]
-        command += ["--settings", json.dumps(dict(settings or {}))]
+        command += ["--settings", json.dumps(chosen)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
         )
-        _ready, self.service_url, self.http_url = self._line().split()
+        _ready, self.service_url, self.http_url, self.service_url_tls = self._line().split()
         self._system = psutil.Process(self._process.pid)
 
     def _line(self) -> str:
