@@ -53,6 +53,10 @@ IO_MODULES: Final = {
 
 ALLOWED_IO: Final[dict[str, tuple[set[str], str]]] = {
     "broker_core/base/clock.py": ({"time"}, "the time seam: the only place that reads a clock"),
+    "broker_core/base/local_access.py": (
+        {"os", "pathlib", "secrets"},
+        "one way to make the token of a data directory and to find it, for the broker and for programs of its user",
+    ),
     "broker_core/base/pem_files.py": ({"os", "ssl"}, "one way to read certificates for clients and the broker"),
     "broker_core/base/private_files.py": ({"os"}, "the rule of how any file of a data directory is opened"),
     "broker_core/base/runtime.py": (

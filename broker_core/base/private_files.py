@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import stat
 from contextlib import suppress
 from typing import Final
@@ -77,6 +78,20 @@ def make_directory(path: str) -> None:
     if not missing:
         with suppress(OSError):
             _sync_name(around)
+
+
+def other_owner(path: str | os.PathLike[str]) -> str:
+    """Name, or number, of the user whose ``path`` is, if that is not this process's; "" if it is, or there is none."""
+    try:
+        owner = os.stat(path).st_uid
+    except OSError:
+        return ""
+    if owner == os.geteuid():
+        return ""
+    try:
+        return pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return str(owner)
 
 
 def _sync_name(path: str) -> None:

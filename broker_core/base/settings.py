@@ -56,6 +56,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_subscriptions_per_topic: Annotated[_Count, "0 = no limit."] = 0
     max_topics_per_namespace: Annotated[_Count, "Each partition counts as a topic; 0 = no limit."] = 0
 
+    # -- who is let in
+    open_to_local_users: Annotated[
+        bool,
+        "Let in whoever reaches the ports, which are those of this machine then, without asking who it is. Otherwise a "
+        "broker without settings of authentication lets in who can read its data directory.",
+    ] = False
+
     # -- entries and ledgers
     max_message_size: Annotated[int, _Meta(ge=1024, le=256 * 1024 * 1024), "Largest payload of one entry, bytes."] = (
         MESSAGE_BYTES_MAX_DEFAULT

@@ -47,7 +47,7 @@ def status(context: click.Context, data_dir: Path | None, output: Format | None)
         print_rows([_row(directory, None, "")], output)
         say(f"{error.message}; {error.hint}")
         context.exit(Exit.UNREACHABLE)
-    print_rows([_row(directory, info, _health(info))], output)
+    print_rows([_row(directory, info, _health(directory, info))], output)
 
 
 @click.command()
@@ -156,14 +156,16 @@ def _row(directory: Path, info: RuntimeInfo | None, health: str) -> dict[str, ob
     }
 
 
-def _health(info: RuntimeInfo) -> str:
+def _health(directory: Path, info: RuntimeInfo) -> str:
     """The health that the broker tells, or why it tells none."""
     from broker_core.client import ClientConfig
     from broker_core.client.admin import AdminApi
+    from broker_core.client.credentials.authentication import token_in
 
     try:
         tls = ClientConfig(service_url=info.service_url, **tls_options(info, os.environ)).tls
-        with AdminApi(info.http_url, timeout_s=_HEALTH_TIMEOUT_S, tls=tls) as admin:
+        token = token_in(directory)
+        with AdminApi(info.http_url, timeout_s=_HEALTH_TIMEOUT_S, authentication=token, tls=tls) as admin:
             return admin.health()
     except PulsarishError as error:
         return error.message

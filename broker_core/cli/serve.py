@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -24,8 +24,11 @@ from broker_core.cli.parameter_types import WholeNumber
 from broker_core.cli.service_manager import tell_ready
 from broker_core.cli.target import data_dir_option, directory_or_default
 
+if TYPE_CHECKING:
+    from broker_core.base.settings import Settings
+
 HOST: Final = "127.0.0.1"
-"""Where a broker listens: this machine only, as it does not ask who a client is."""
+"""Where a broker listens: this machine only."""
 
 
 def settings_options(command: click.decorators.FC) -> click.decorators.FC:
@@ -74,6 +77,12 @@ def _port_option(name: str, default: int, protocol: str) -> Callable[[click.deco
     help="Stop when standard input ends: a pipe does when the program that started the broker is gone, even if killed.",
 )
 @click.option(
+    "--open",
+    "is_open",
+    is_flag=True,
+    help="Let in every user of this machine, who may then do everything. [default: who can read the data directory]",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="What is said on stderr: this and all above. [default: info]",
@@ -87,6 +96,7 @@ def serve(
     durability: str | None,
     idle_stop: int | None,
     stop_with_stdin: bool,
+    is_open: bool,
     log_level: str | None,
     log_format: str | None,
     assignments: tuple[str, ...],
@@ -102,6 +112,7 @@ def serve(
     options = {
         "durability": durability,
         "idleStopSeconds": None if idle_stop is None else str(idle_stop),
+        "openToLocalUsers": "true" if is_open else None,
         "logLevel": log_level,
         "logFormat": log_format,
     }
@@ -118,7 +129,7 @@ def serve(
         sys.stdout.flush()
         tell_ready(os.environ)
         if sys.stderr.isatty():
-            _greet(directory, resolved.settings.durability, info.service_url)
+            _greet(directory, resolved.settings, info.service_url)
 
     try:
         settings = resolved.settings
@@ -160,9 +171,13 @@ def _no_port(what: str) -> PulsarishError:
     return PulsarishError(what, hint="choose others with --port and --http-port (--port 0 takes any free one)")
 
 
-def _greet(directory: Path, durability: str, url: str) -> None:
+def _greet(directory: Path, settings: Settings, url: str) -> None:
     say(f"data        {directory}")
-    say(f"durability  {durability}" + (" (confirmed means on disk)" if durability == "sync" else ""))
+    say(f"durability  {settings.durability}" + (" (confirmed means on disk)" if settings.durability == "sync" else ""))
+    if settings.open_to_local_users:
+        say("open        every user of this machine may read, write and delete everything")
+    else:
+        say("closed      programs of this user are let in; others need a token: pulsarish token show")
     say(f"try         pulsarish produce hello -m hi --url {url}")
     say(f"            pulsarish consume hello --exit --url {url}")
     say("stop        Ctrl-C; it is safe, and so is killing it")

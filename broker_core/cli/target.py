@@ -207,8 +207,13 @@ def find_target(
         chosen = _security(env, security or {})
         admin_is = Admin.NAMED if http_url else Admin.GUESSED
         return Target(_checked(url), http_url or _guessed_http_url(url, env), admin_is, timeout_s, chosen)
-    info = running_broker(directory_or_default(data_dir, env))
-    return Target(info.service_url, http_url or info.http_url, Admin.TOLD, timeout_s, tls_options(info, env, security))
+    from broker_core.client.credentials.authentication import token_in
+
+    directory = directory_or_default(data_dir, env)
+    info = running_broker(directory)
+    named = _security({}, security or {})["authentication"]
+    chosen = {"authentication": named or token_in(directory), **tls_options(info, env, security)}
+    return Target(info.service_url, http_url or info.http_url, Admin.TOLD, timeout_s, chosen)
 
 
 def _security(env: Mapping[str, str], given: Mapping[str, str]) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``pulsarish token``: tokens (JWT) signed, shown and verified. Nothing of it needs a broker.
+"""``pulsarish token``: tokens (JWT) signed, inspected and verified; the token of a data directory.
 
 A token is data, so it goes to stdout; it is never an argument, which other users of the machine can read.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from broker_core.base.clock import SystemClock
-from broker_core.base.errors import AuthenticationError, PulsarishError, UsageError
+from broker_core.base.errors import AuthenticationError, ConfigError, NotAllowedError, PulsarishError, UsageError
 from broker_core.base.moments import time_text
 from broker_core.cli.output import Format, format_option, print_rows, say
 from broker_core.cli.parameter_types import Seconds
+from broker_core.cli.target import data_dir_option, directory_or_default
 
 if TYPE_CHECKING:
     from broker_core.server.security.token_keys import SigningKey, TokenKey
@@ -32,7 +34,7 @@ _TIME_S_MAX: Final = 1e11
 
 @click.group()
 def token() -> None:
-    """Create, show and verify tokens, by which clients say who they are."""
+    """Create, inspect and verify tokens, by which clients say who they are."""
 
 
 def _token_argument(command: click.decorators.FC) -> click.decorators.FC:
@@ -87,9 +89,31 @@ def create(subject: str, expires_s: float | None, key_file: Path, algorithm: str
 
 
 @token.command()
+@data_dir_option("Whose token.")
+def show(data_dir: Path | None) -> None:
+    """Print the token of a data directory, by which clients of other makers are let in as its owner.
+
+    Programs of Pulsarish find it by themselves. Who has it may do everything, so give it to nobody else.
+    """
+    from broker_core.base.local_access import TOKEN_FILE, token_of
+
+    directory = directory_or_default(data_dir, os.environ)
+    try:
+        token = token_of(directory)
+    except OSError as error:
+        raise NotAllowedError(f"{directory / TOKEN_FILE} cannot be read: {error.strerror}") from error
+    if token is None:
+        raise ConfigError(
+            f"{directory} has no token",
+            hint="a broker makes one there when it first starts, unless it is open (serve --open)",
+        )
+    click.echo(token.reveal())
+
+
+@token.command()
 @_token_argument
 @format_option
-def show(file: str, output: Format | None) -> None:
+def inspect(file: str, output: Format | None) -> None:
     """Print what the token of FILE (- for standard input) says, without verifying it.
 
     Its signature is left out: what is printed lets nobody in.

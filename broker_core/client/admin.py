@@ -30,7 +30,7 @@ from broker_core.base.errors import (
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.positions import MessageId
 from broker_core.base.secret import Secret
-from broker_core.client.credentials.authentication import Authentication
+from broker_core.client.credentials.authentication import HINT_NOBODY, Authentication, OwnersToken
 from broker_core.client.credentials.tls import TlsSettings, tls_failure
 
 _NO_RIGHT: Final = "unauthorized"
@@ -189,7 +189,7 @@ class AdminApi:
         """``authentication`` and ``tls`` as those of a client; ConfigError if they cannot be used. ``given_by``: the
         option that names the URL, for errors."""
         self._url = http_url
-        self._authentication = authentication
+        self._authentication = authentication or OwnersToken(http_url)
         self._transport = AdminTransport(http_url, timeout_s, tls, given_by)
 
     def __enter__(self) -> Self:
@@ -411,9 +411,9 @@ class AdminApi:
     def _exchange(self, method: str, path: str, body: str | None = None) -> tuple[Message, bytes]:
         """Headers and content of the answer; the errors of the common tree for what is none."""
         authentication = self._authentication
-        credential = None if authentication is None else authentication.asked()
+        credential = authentication.asked()
         answer, content = self._asked(method, path, body, credential)
-        if answer.status == HTTPStatus.UNAUTHORIZED and authentication is not None:
+        if answer.status == HTTPStatus.UNAUTHORIZED:
             newer = authentication.asked(instead_of=credential)
             if newer != credential:
                 answer, content = self._asked(method, path, body, newer)
@@ -422,10 +422,10 @@ class AdminApi:
         return answer.headers, content
 
     def _asked(
-        self, method: str, path: str, body: str | None, credential: Secret | None
+        self, method: str, path: str, body: str | None, credential: Secret
     ) -> tuple[http.client.HTTPResponse, bytes]:
         headers: dict[str, str] = {"Content-Type": "application/json"} if body is not None else {}
-        if self._authentication is not None and credential is not None:
+        if not _is_nobody(self._authentication, credential):
             headers["X-Pulsar-Auth-Method-Name"] = self._authentication.method
             if said := self._authentication.http_header(credential):
                 headers["Authorization"] = said
@@ -466,8 +466,13 @@ def _path(*parts: str) -> str:
     return "/".join(quote(part, safe="") for part in parts)
 
 
+def _is_nobody(authentication: Authentication, credential: Secret) -> bool:
+    """Whether a client has nothing to say who it is: it was given nothing, and there is no token on this machine."""
+    return isinstance(authentication, OwnersToken) and not credential
+
+
 def _refusal(
-    status: int, content: bytes, request: str, authentication: Authentication | None, credential: Secret | None
+    status: int, content: bytes, request: str, authentication: Authentication, credential: Secret
 ) -> PulsarishError:
     try:
         reason = str(json.loads(content)["reason"])
@@ -492,12 +497,8 @@ def _text_of(content: bytes) -> str:
     return titled[1].strip() if titled else text
 
 
-def _unknown_client(
-    reason: str, authentication: Authentication | None, credential: Secret | None
-) -> AuthenticationError:
-    if authentication is None or credential is None:
-        return AuthenticationError(
-            f"the broker does not know who you are: {reason}", hint="give a token (tokenFile) or another authentication"
-        )
+def _unknown_client(reason: str, authentication: Authentication, credential: Secret) -> AuthenticationError:
+    if _is_nobody(authentication, credential):
+        return AuthenticationError(f"the broker does not know who you are: {reason}", hint=HINT_NOBODY)
     why = authentication.why_refused(credential) or reason
     return AuthenticationError(f"the broker does not accept {authentication}: {why}")

@@ -20,6 +20,7 @@ from typing import Any, Final
 from broker_core.base.clock import Clock, SystemClock
 from broker_core.base.errors import ConfigError, DiskFailedError, StorageError
 from broker_core.base.limits import FRAME_SLACK_BYTES
+from broker_core.base.secret import Secret
 from broker_core.base.settings import Settings
 from broker_core.base.turns import Turns
 from broker_core.broker.broker import Broker
@@ -58,9 +59,12 @@ class BrokerServer:
         data_dir: Path,
         *,
         on_disk_failure: Callable[[StorageError], None],
+        owners_token: Callable[[], Secret] | None = None,
         disk: Disk | None = None,
         clock: Clock | None = None,
     ) -> None:
+        """``owners_token``: makes or reads the token of the data directory, once that is open. None: without settings
+        of authentication everybody is let in."""
         self._settings = settings
         self._data_dir = data_dir
         self._on_disk_failure = on_disk_failure
@@ -68,6 +72,7 @@ class BrokerServer:
         self._clock = clock or SystemClock()
         self._store: Store
         self._authentication = authentication_of(settings, self._clock)
+        self._owners_token = owners_token
         self._commits: CommitDriver
         self._recoveries: Recoveries
         self._loop_watch: LoopWatch
@@ -93,6 +98,8 @@ class BrokerServer:
         incarnation = secrets.randbits(INCARNATION_BITS)
         self._store = Store.open(self._disk, str(self._data_dir), self._clock, self._settings, incarnation)
         try:
+            if self._owners_token is not None:
+                self._authentication.know_owner(self._owners_token())
             await self._open_ports(loop, host, port, http_port)
         except BaseException:
             self._store.close()

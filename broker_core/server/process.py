@@ -22,6 +22,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -29,8 +30,9 @@ import msgspec
 
 from broker_core import __version__
 from broker_core.base.allocator import keep_some
-from broker_core.base.errors import StorageError
-from broker_core.base.private_files import OTHERS, make_directory, open_to_others, private_opener
+from broker_core.base.errors import ConfigError, StorageError
+from broker_core.base.local_access import announce, make_token, withdraw
+from broker_core.base.private_files import OTHERS, make_directory, open_to_others, other_owner, private_opener
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.base.settings import Settings
 from broker_core.server.broker_server import BrokerServer
@@ -100,6 +102,11 @@ def serve(
             f"the data directory {data_dir} cannot be made: {error.filename}: {error.strerror}",
             hint="choose another directory",
         ) from error
+    if owner := other_owner(data_dir):
+        raise StorageError(
+            f"the data directory {data_dir} belongs to user {owner}, who could read and change all that is in it",
+            hint="choose another directory, start the broker as that user, or have root chown it to this one",
+        )
     log = Log()
     log.begin(settings.log_level, settings.log_format, settings.log_file)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -133,7 +140,8 @@ async def _serve(
     if stops_with_stdin:
         _watch_stdin(stop)
     _raise_file_limit(settings.max_connections)
-    server = BrokerServer(settings, data_dir, on_disk_failure=_die)
+    owners_token = None if settings.open_to_local_users else partial(make_token, data_dir)
+    server = BrokerServer(settings, data_dir, on_disk_failure=_die, owners_token=owners_token)
     await server.start(host, port, http_port)
     node = server.node
     info = RuntimeInfo(
@@ -146,9 +154,12 @@ async def _serve(
     )
     if server.tls is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.tls.reload)
+    if settings.open_to_local_users:
+        logger.warning("every user of this machine may do everything setting=%s", "openToLocalUsers")
     _tell_what_others_may_read(data_dir)
     runtime_file = data_dir / RUNTIME_FILE
     _write_runtime_file(runtime_file, info)
+    _note_for_programs(data_dir, info)
     _tune_garbage_collector()
     keep_some()
     try:
@@ -160,6 +171,7 @@ async def _serve(
         reason = await _until_time_to_stop(server, settings.idle_stop_seconds, data_dir, stop, log)
         logger.info("broker stops reason=%s connections=%d", reason, server.connections_open)
     finally:
+        withdraw(data_dir, info.urls, os.environ)
         _remove_runtime_file(runtime_file)
         await server.stop()
     logger.info("broker stopped pid=%d", info.pid)
@@ -262,6 +274,14 @@ def _write_runtime_file(path: Path, info: RuntimeInfo) -> None:
     with open(fresh, "xb", opener=private_opener) as file:
         file.write(msgspec.structs.replace(info, file_number=os.fstat(file.fileno()).st_ino).encode())
     fresh.replace(path)
+
+
+def _note_for_programs(data_dir: Path, info: RuntimeInfo) -> None:
+    """Leave the note by which programs of this user, which know an address alone, find the token."""
+    try:
+        announce(data_dir, info.urls, os.environ)
+    except (ConfigError, OSError) as error:
+        logger.warning("the token is found by the data directory alone data=%s reason=%s", data_dir, error)
 
 
 def _remove_runtime_file(path: Path) -> None:

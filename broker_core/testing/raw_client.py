@@ -40,6 +40,7 @@ class RawClient:
         *,
         connect: bool = True,
         broker_entry_metadata: bool = True,
+        token: str = "",
         timeout_s: float = 30.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -52,6 +53,8 @@ class RawClient:
         if connect:
             hello = commands.connect("raw", PROTOCOL_VERSION)
             hello.connect.feature_flags.supports_broker_entry_metadata = broker_entry_metadata
+            if token:
+                hello.connect.auth_method_name, hello.connect.auth_data = "token", token.encode()
             try:
                 self.ask(hello)
             except BaseException:

@@ -83,11 +83,19 @@ class RunningBroker:
     launch: ClassVar[Callable[[Sequence[str], IO[bytes]], Process]] = started_anew
 
     def __init__(
-        self, data_dir: Path, settings: Mapping[str, object] | None = None, *, port: int = 0, http_port: int = 0
+        self,
+        data_dir: Path,
+        settings: Mapping[str, object] | None = None,
+        *,
+        port: int = 0,
+        http_port: int = 0,
+        is_open: bool = True,
     ) -> None:
-        """``settings`` by their outer names (``maxMessageSize``); port 0 takes a free one, -1 none."""
+        """``settings`` by their outer names (``maxMessageSize``); port 0 takes a free one, -1 none. Unless ``is_open``,
+        and where settings ask for authentication, clients have to say who they are."""
         self.data_dir = data_dir
-        self.settings = dict(settings or {})
+        given = dict(settings or {})
+        self.settings = {"openToLocalUsers": is_open and not given.get("authenticationEnabled"), **given}
         self.port = port
         self.http_port = http_port
         self.service_url = ""

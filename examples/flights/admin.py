@@ -1,36 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker's admin REST, as far as the job needs it: a topic with partitions, the backlog of its subscriptions.
 
-The paths and the JSON are Pulsar's own, so this works on any Pulsar cluster.
+It is Pulsar's own, so this works on any Pulsar cluster.
 """
 
 from __future__ import annotations
 
-import json
-import urllib.request
-from typing import Any, Final
+from typing import Final
+
+from broker_core.base.names import TopicName
+from broker_core.client.admin import AdminApi
 
 _TIMEOUT_S: Final = 60.0
 
 
 def create_topic(http_url: str, topic: str, partitions: int) -> None:
-    """Create ``topic`` in ``public/default`` with so many partitions."""
-    _call(http_url, "PUT", f"{topic}/partitions", partitions)
+    """Create ``topic`` with so many partitions."""
+    with AdminApi(http_url, timeout_s=_TIMEOUT_S) as admin:
+        admin.create_topic(TopicName.parse(topic), partitions)
 
 
 def backlogs(http_url: str, topic: str) -> dict[str, int]:
     """For each subscription of a partitioned topic, how many messages it has not acknowledged yet."""
-    stats = _call(http_url, "GET", f"{topic}/partitioned-stats")
-    return {name: int(subscription["msgBacklog"]) for name, subscription in stats["subscriptions"].items()}
-
-
-def _call(http_url: str, method: str, path: str, body: object = None) -> Any:
-    request = urllib.request.Request(
-        f"{http_url}/admin/v2/persistent/public/default/{path}",
-        method=method,
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
-        text = answer.read()
-    return json.loads(text) if text else None
+    with AdminApi(http_url, timeout_s=_TIMEOUT_S) as admin:
+        name = TopicName.parse(topic)
+        subscriptions = admin.topic_stats(name, admin.partitions(name))["subscriptions"]
+    return {each: int(subscription["msgBacklog"]) for each, subscription in subscriptions.items()}

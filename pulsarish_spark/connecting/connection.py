@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from broker_core.base.limits import CONNECTION_TIMEOUT_S, OPERATION_TIMEOUT_S
+from broker_core.base.local_access import token_of
 from broker_core.base.runtime import RuntimeInfo, default_data_dir
 from broker_core.client.credentials.security import Security
 from pulsarish_spark.connecting import embedded
@@ -86,12 +87,19 @@ class Address:
         directory = self.embedded_here
         return self.service_url or self.seen if directory is None else embedded.ensure(directory).service_url
 
+    @property
+    def credentials(self) -> Security:
+        """``security``; for an embedded broker that this process may find, the token in its directory."""
+        directory = self.embedded_here
+        token = None if directory is None else token_of(directory)
+        return self.security if token is None else Security(token=token)
+
     def for_executors(self) -> Address:
         """This address with what only the driver can find out."""
         if self.service_url:
             return self
-        seen = self.resolve()
-        return replace(self, seen=seen, machine=this_machine(), directory=_number_of(Path(self.data_dir)))
+        seen, number = self.resolve(), _number_of(Path(self.data_dir))
+        return replace(self, seen=seen, machine=this_machine(), directory=number, security=self.credentials)
 
 
 def _number_of(directory: Path) -> tuple[int, int] | None:
@@ -125,14 +133,15 @@ def _client_at(service_url: str, address: Address) -> Client:
     """This process's client for ``service_url``, else as ``address`` says; it stays open for later callers."""
     from broker_core.client import Client
 
-    key = (os.getpid(), service_url, address.operation_timeout_s, address.connection_timeout_s, address.security)
+    security = address.credentials
+    key = (os.getpid(), service_url, address.operation_timeout_s, address.connection_timeout_s, security)
     with _lock:
         if key not in _clients:
             _clients[key] = Client(
                 service_url,
                 operation_timeout_s=address.operation_timeout_s,
                 connection_timeout_s=address.connection_timeout_s,
-                **address.security.client_options(),
+                **security.client_options(),
             )
         return _clients[key]
 
@@ -147,7 +156,7 @@ def open_admin(address: Address) -> AdminApi | None:
     url = address.admin_url if directory is None else embedded.ensure(directory).http_url
     if not url:
         return None
-    config = ClientConfig(service_url=address.resolve(), **address.security.client_options())
+    config = ClientConfig(service_url=address.resolve(), **address.credentials.client_options())
     return AdminApi(url, timeout_s=ADMIN_TIMEOUT_S, authentication=config.identity, tls=config.tls)
 
 

@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError
-from broker_core.base.private_files import make_directory, private_opener
+from broker_core.base.private_files import make_directory, other_owner, private_opener
 from broker_core.base.runtime import (
     DATA_LOCK_FILE,
     EMBEDDED_LOG_FILE,
@@ -124,7 +124,12 @@ def named_directory(data_dir: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def _usable(data_dir: Path) -> Iterator[None]:
-    """An OSError about ``data_dir`` becomes an EmbeddedBrokerError."""
+    """An OSError about ``data_dir`` becomes an EmbeddedBrokerError, as the error of a directory of another user."""
+    if owner := other_owner(data_dir):
+        raise EmbeddedBrokerError(
+            f"{data_dir} belongs to user {owner}, whose broker would be sent everything",
+            hint="name another directory; or, to use that user's broker, its address (service.url) and a token of it",
+        )
     try:
         yield
     except OSError as error:

@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 import jwt
+import pulsar
 import pytest
 
 from broker_core.cli.keys import PAIR_ALGORITHMS
@@ -69,7 +70,7 @@ def test_a_token_is_made_shown_and_verified(lonely: Pulsarish, tmp_path: Path, a
     assert claims["sub"] == "reader"
     assert claims["exp"] - claims["iat"] == 30 * 86_400
     (tmp_path / "token").write_text(text + "\n")
-    (shown,) = rows(lonely("token", "show", "token"))
+    (shown,) = rows(lonely("token", "inspect", "token"))
     assert (shown["subject"], shown["algorithm"], shown["claims"]) == ("reader", algorithm, claims)
     assert text.rpartition(".")[2] not in json.dumps(shown)
     for key in {"key", public}:
@@ -124,8 +125,8 @@ def test_what_is_not_good_is_exit_code_4(lonely: Pulsarish, tmp_path: Path) -> N
         (("token", "create", "--subject", "a", "--key", "pair.pub"), b"no secret to sign with"),
         (("token", "create", "--subject", "a", "--key", "key", "--expires", "0"), b"--expires"),
         (("token", "create", "--subject", "a", "--key", "key", "--expires", "-1h"), b"--expires"),
-        (("token", "show", "missing"), b"cannot be read"),
-        (("token", "show", "short"), b"this is no token"),
+        (("token", "inspect", "missing"), b"cannot be read"),
+        (("token", "inspect", "short"), b"this is no token"),
         (("keys", "create", "new", "--algorithm", "none"), b"--algorithm"),
     ],
 )
@@ -175,3 +176,19 @@ def test_the_commands_of_a_token_lead_to_a_broker(lonely: Pulsarish, tmp_path: P
         for refused in (bad, where):
             assert lonely("produce", "hello", "-m", "hi", *refused).returncode == 4
             assert lonely("topic", "list", *refused).returncode == 4
+
+
+def test_the_token_of_a_data_directory_is_printed_for_its_owner(lonely: Pulsarish, tmp_path: Path) -> None:
+    """It is what official clients are given; a directory without one says why."""
+    where = ("--data-dir", str(tmp_path / "d"))
+    none = lonely("token", "show", *where)
+    assert (none.returncode, none.stdout) == (2, b"")
+    assert b"has no token" in none.stderr
+    with RunningBroker(tmp_path / "d", is_open=False) as broker:
+        shown = lonely("token", "show", *where)
+        client = pulsar.Client(
+            broker.service_url, authentication=pulsar.AuthenticationToken(shown.stdout.decode().strip())
+        )
+        client.create_producer("shown")
+        client.close()
+    assert shown.stderr == b""

@@ -22,6 +22,7 @@ from broker_core.base.errors import (
 from broker_core.base.secret import Secret
 from broker_core.client import AsyncClient, AuthenticationToken
 from broker_core.client.connecting.identity import Identity
+from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.settings.config import ClientConfig
 from broker_core.wire.commands import error
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -301,7 +302,7 @@ def test_who_waits_in_vain_for_a_credential_leaves_one_thread_behind_at_most() -
         )
         for _ in range(3):
             with pytest.raises(OperationTimeoutError, match=r"was not to be had in 0\.05 s"):
-                await identity.credential()
+                await identity.credential(BrokerAddress("h", 6650))
         assert asked == [1]
         go_on.set()
 

@@ -7,6 +7,7 @@ Topics have short names here and lie in public/default. Knows nothing of Spark.
 from __future__ import annotations
 
 import json
+import os
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import Any, Final, Literal, get_args
 
 import pyarrow as pa
 
+from broker_core.base.local_access import token_at
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client import Client
@@ -47,11 +49,13 @@ class Broker:
 
     def admin(self, method: str, path: str, body: object = None) -> Any:
         """One admin REST call."""
+        token = token_at(self.http_url, os.environ)  # of an embedded broker
         request = urllib.request.Request(
             f"{self.http_url}/admin/v2/{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
+            headers={"Content-Type": "application/json"}
+            | ({"Authorization": f"Bearer {token.reveal()}"} if token else {}),
         )
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             text = answer.read()

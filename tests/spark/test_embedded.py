@@ -12,23 +12,26 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import msgspec
 import psutil
 import pyarrow as pa
 import pytest
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.local_access import token_of
+from broker_core.base.names import TopicName
 from broker_core.base.runtime import EMBEDDED_LOG_FILE, RUNTIME_FILE, RuntimeInfo
 from broker_core.client import Client
+from broker_core.client.admin import AdminApi
 from broker_core.testing.raw_client import RawClient
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from pulsarish_spark import embedded_broker, local
 from pulsarish_spark.connecting import embedded
-from pulsarish_spark.connecting.connection import Address
+from pulsarish_spark.connecting.connection import Address, connected
 from tests.spark.ending import end
 from tests.spark.queries import eventually
 
@@ -130,12 +133,14 @@ def test_a_guard_starts_a_dead_broker_again(data_dir: Path) -> None:
 def test_a_broker_that_is_stopping_is_waited_for(data_dir: Path) -> None:
     """It cannot be found any more, but has the directory still: for seconds if a client does not read its answers."""
     first = embedded_broker(data_dir)
-    many = f"{first.http_url}/admin/v2/persistent/public/default/many/partitions"
-    assert httpx.put(many, content="1000", timeout=60).status_code == 204
+    token = token_of(data_dir)
+    assert token is not None
+    with AdminApi(first.http_url, timeout_s=60) as admin:
+        admin.create_topic(TopicName.parse("many"), 1000)
     question = BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE)
     question.getTopicsOfNamespace.request_id = 1
     question.getTopicsOfNamespace.namespace = "public/default"
-    with RawClient(first.service_url) as client:
+    with RawClient(first.service_url, token=token.reveal()) as client:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.tell(*[question] * 200)
         client.next_command()
@@ -380,3 +385,26 @@ def test_a_local_broker_on_a_directory_that_cannot_be_is_explained(tmp_path: Pat
     for start in (local("").__enter__, lambda: embedded_broker("")):
         with pytest.raises(ConfigError, match="the data directory is an empty text; name one"):
             start()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+def test_the_directory_of_another_user_is_refused_unread(data_dir: Path) -> None:
+    """Its owner's broker would be sent everything that is written."""
+    data_dir.mkdir()
+    os.chown(data_dir, 65534, 65534)
+    with pytest.raises(embedded.EmbeddedBrokerError, match="belongs to user"):
+        embedded_broker(data_dir)
+    assert not list(data_dir.iterdir())
+
+
+def test_the_token_is_found_by_the_address_and_travels_to_tasks_unseen(data_dir: Path) -> None:
+    """A task may run where the directory is not; nothing that shows an address shows the token."""
+    address = Address(data_dir=str(data_dir)).for_executors()
+    token = token_of(data_dir)
+    assert token is not None
+    assert address.credentials.token == token
+    assert token.reveal() not in repr(address)
+    elsewhere = replace(address, directory=(0, 0))
+    assert elsewhere.embedded_here is None
+    with connected(elsewhere) as client:
+        assert client.partitions("t") == 0

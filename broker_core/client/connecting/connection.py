@@ -131,7 +131,7 @@ class Introduction:
         connect = pb.CommandConnect(
             client_version=CLIENT_VERSION,
             protocol_version=PROTOCOL_VERSION,
-            auth_method_name=self._identity.method,
+            auth_method_name=self._identity.method(self._credential),
             auth_data=self._credential.reveal().encode() or None,
             feature_flags=pb.FeatureFlags(
                 supports_auth_refresh=True,
@@ -150,11 +150,13 @@ class Introduction:
 
     async def _renew(self, answer: Callable[[BaseCommand], None], fail: Callable[[PulsarishError], None]) -> None:
         try:
-            self._credential = await self._identity.credential(instead_of=self._credential)
+            self._credential = await self._identity.credential(self._address, instead_of=self._credential)
         except PulsarishError as failure:
             fail(failure)
             return
-        data = pb.AuthData(auth_method_name=self._identity.method, auth_data=self._credential.reveal().encode())
+        data = pb.AuthData(
+            auth_method_name=self._identity.method(self._credential), auth_data=self._credential.reveal().encode()
+        )
         said = pb.CommandAuthResponse(client_version=CLIENT_VERSION, response=data, protocol_version=PROTOCOL_VERSION)
         answer(BaseCommand(type=BaseCommand.AUTH_RESPONSE, authResponse=said))
 

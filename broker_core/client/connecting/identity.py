@@ -21,12 +21,11 @@ from broker_core.base.errors import (
 from broker_core.base.secret import Secret
 from broker_core.client.connecting.service_url import BrokerAddress
 from broker_core.client.connecting.waiting import looked_at, outcome_of
-from broker_core.client.credentials.authentication import Authentication
+from broker_core.client.credentials.authentication import HINT_NOBODY, Authentication, OwnersToken
 from broker_core.client.settings.config import ClientConfig
 
 logger = logging.getLogger(__name__)
 
-_HINT_NONE: Final = "give the client a token (token or tokenFile), or another authentication"
 _HINT_SAME: Final = (
     "have a new one made; from a file (tokenFile), a function or OAuth2 it is taken as soon as it is there"
 )
@@ -44,18 +43,18 @@ class Identity:
         self._context: tuple[tuple[object, ...], ssl.SSLContext] | None = None
         self._warned = False
 
-    @property
-    def method(self) -> str:
-        """The protocol's name of how the client authenticates."""
-        return self._authentication.method if self._authentication is not None else "none"
+    def method(self, credential: Secret) -> str:
+        """The protocol's name of how the client authenticates with ``credential``, its own or a data directory's."""
+        if self._authentication is not None:
+            return self._authentication.method
+        return OwnersToken.method if credential else "none"
 
-    async def credential(self, instead_of: Secret | None = None) -> Secret:
-        """The credential to send; ``instead_of``: one that was not accepted, which may come again.
+    async def credential(self, address: BrokerAddress, instead_of: Secret | None = None) -> Secret:
+        """The credential to send to ``address``; ``instead_of``: one that was not accepted, which may come again.
 
         ConfigError if there is none, AuthenticationError if an issuer refuses, or a retriable error.
         """
-        if (authentication := self._authentication) is None:
-            return Secret("")
+        authentication = self._authentication or OwnersToken(str(address))
         try:
             async with asyncio.timeout(self._timeout_s), self._one_at_a_time:
                 return await self._asked(authentication, instead_of)
@@ -76,8 +75,9 @@ class Identity:
     def refused(self, address: BrokerAddress, credential: Secret, answer: AuthenticationError) -> AuthenticationError:
         """The error that a user sees for the ``answer`` of a broker."""
         said = f'the broker said "{answer.message}"'
-        if (authentication := self._authentication) is None:
-            return AuthenticationError(f"{address} wants to know who you are: {said}", hint=_HINT_NONE)
+        if self._authentication is None and not credential:
+            return AuthenticationError(f"{address} wants to know who you are: {said}", hint=HINT_NOBODY)
+        authentication = self._authentication or OwnersToken(str(address))
         why = authentication.why_refused(credential)
         return AuthenticationError(
             f"{address} does not accept {authentication}: {why or said}",
@@ -110,7 +110,8 @@ class Identity:
             return self._context
 
     def _warn_of_plain(self, address: BrokerAddress) -> None:
-        if self.method not in ("none", "tls") and not address.is_this_machine and not self._warned:
+        way = "none" if self._authentication is None else self._authentication.method
+        if way not in ("none", "tls") and not address.is_this_machine and not self._warned:
             self._warned = True
             logger.warning(
                 "credentials travel unencrypted peer=%s advice=%r", address, "use the TLS port: pulsar+ssl://"

@@ -153,12 +153,12 @@ async def open_connection(
     if a file of the client's cannot be used, or what the broker says.
     """
     context = await identity.context(address)
-    credential = await identity.credential()
+    credential = await identity.credential(address)
     try:
         return await _dialled(Connection(address, config, identity, credential), config, context, led)
     except AuthenticationError as answer:
         # The credential may have been renewed between being read and being sent, or the clocks differ.
-        newer = await identity.credential(instead_of=credential)
+        newer = await identity.credential(address, instead_of=credential)
         if newer == credential:
             raise identity.refused(address, credential, answer) from answer
     try:

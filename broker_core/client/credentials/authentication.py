@@ -17,11 +17,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from broker_core.base.clock import Clock, SystemClock
 from broker_core.base.errors import ConfigError, ConnectionLostError, PulsarishError
+from broker_core.base.local_access import TOKEN_FILE, token_at
 from broker_core.base.secret import Secret
+
+HINT_NOBODY: Final = (
+    "give a token (tokenFile) or another authentication; the token of an embedded broker, and of one that was started"
+    " without settings of authentication, is printed for its user by: pulsarish token show"
+)
+"""For a client that has nothing to show, and is not let in."""
 
 
 class ClientCertificate(NamedTuple):
@@ -128,6 +135,26 @@ class AuthenticationToken(BearerAuthentication):
 
     def __str__(self) -> str:
         return self._named
+
+
+class OwnersToken(BearerAuthentication):
+    """The token of a broker of this user's at ``url``, for a client that was given no other authentication. Its
+    credential is empty where there is no such broker, or where it is open."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def credential(self, instead_of: Secret | None = None) -> Secret:
+        return token_at(self._url, os.environ) or Secret("")
+
+    def __str__(self) -> str:
+        return f"the token in the data directory of the broker at {self._url}"
+
+
+def token_in(data_dir: str | os.PathLike[str]) -> AuthenticationToken | None:
+    """The token of the broker that serves ``data_dir``, a directory of this user's; None if it has none."""
+    path = Path(data_dir, TOKEN_FILE)
+    return AuthenticationToken.from_file(path) if path.is_file() else None
 
 
 class AuthenticationBasic(Authentication):

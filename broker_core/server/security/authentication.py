@@ -17,7 +17,9 @@ from typing import Final
 
 from broker_core.base.clock import Clock
 from broker_core.base.errors import ConfigError, PulsarishError, ServiceNotReadyError, TooManyRequestsError
+from broker_core.base.secret import Secret
 from broker_core.base.settings import Settings
+from broker_core.server.security.data_directory import OwnersToken
 from broker_core.server.security.failed_attempts import FailedAttempts
 from broker_core.server.security.identity import (
     ANONYMOUS_METHODS,
@@ -61,6 +63,10 @@ class Authentication:
     def methods(self) -> frozenset[str]:
         """The methods that are on."""
         return frozenset(self._providers)
+
+    def know_owner(self, token: Secret) -> None:
+        """Who shows this token, that of the data directory, is its owner; others need credentials of their own."""
+        self._providers["token"] = OwnersToken(token, self._providers.get("token"))
 
     def identify(self, credentials: Credentials) -> Identity:
         """Whose the credentials are. AuthenticationFailedError: nobody's. May take long for a slow method."""
@@ -134,6 +140,11 @@ class Authentication:
 
 def authentication_of(settings: Settings, clock: Clock) -> Authentication:
     """The authentication that ``settings`` ask for. ConfigError: they cannot be meant so."""
+    if settings.authentication_enabled and settings.open_to_local_users:
+        raise ConfigError(
+            "authenticationEnabled and openToLocalUsers are both set: clients cannot be asked who they are, and not",
+            hint="set one of them",
+        )
     if not settings.authentication_enabled:
         if left := _set_in_vain(settings):
             raise ConfigError(
