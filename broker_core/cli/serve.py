@@ -168,7 +168,11 @@ def _check_free(port: int) -> None:
 
 
 def _no_port(what: str) -> PulsarishError:
-    return PulsarishError(what, hint="choose others with --port and --http-port (--port 0 takes any free one)")
+    return PulsarishError(
+        what,
+        hint="choose others with --port and --http-port (--port 0 takes any free one), or of those with TLS by "
+        "brokerServicePortTls and webServicePortTls",
+    )
 
 
 def _greet(directory: Path, settings: Settings, url: str) -> None:

@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,18 @@ def test_serve_takes_ports_with_tls(authority: Authority, tmp_path: Path) -> Non
             assert process.wait(60) == 0
         assert ready == "ready"
         assert [url.partition("://")[0] for url in urls] == schemes
+
+
+def test_a_taken_port_is_told(authority: Authority, tmp_path: Path) -> None:
+    """With the process that has it, and the settings that choose another."""
+    with RunningBroker(tmp_path / "other") as other:
+        settings = settings_of(authority) | {"brokerServicePortTls": other.port}
+        assignments = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        done = runner(tmp_path)("serve", "--data-dir", "data", "--port", "0", "--http-port", "0", *assignments)
+        assert done.returncode == 1
+        assert f"port {other.port} is taken".encode() in done.stderr
+        assert f"process {other.pid} (".encode() in done.stderr or sys.platform != "linux"
+        assert b"or of those with TLS by brokerServicePortTls" in done.stderr
 
 
 def test_commands_find_a_broker_without_plain_ports(authority: Authority, tmp_path: Path) -> None:
