@@ -106,7 +106,7 @@ def test_our_client_comes_in_on_both_ports(broker: RunningBroker, topic: str, au
 
 @pytest.mark.parametrize(
     "authentication",
-    [None, AuthenticationToken("garbage"), AuthenticationToken(token(lives_s=-10)), AuthenticationBasic("basil", "no")],
+    [AuthenticationToken("garbage"), AuthenticationToken(token(lives_s=-10)), AuthenticationBasic("basil", "no")],
     ids=kind_of,
 )
 def test_our_client_is_told_that_it_failed(broker: RunningBroker, topic: str, authentication: Any) -> None:
