@@ -8,17 +8,21 @@ way, is in the section "Rights" of docs/admin-differences.md: the list of its ho
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 import pytest
 
 from broker_core.server.admin.app import all_routes
+from broker_core.server.conversation import RULES
+from broker_core.testing.raw_client import RawClient
+from broker_core.wire.commands import command_name
 from tests.apache_pulsar.secured import ADMIN, Secured, token
+from tests.server.credentials import connect
 from tests.server.oracle import accepted
 from tests.server.rights_world import DOMAINS, PARTED, WHO, Answer, Http, Who, grants_of
-from tests.server.test_rights_matrix import KEPT, Row, allowed, rows_of
+from tests.server.test_rights_matrix import KEPT, UNAUTHORIZED, Row, allowed, commands_of, refusal_in, rows_of
 
 pytestmark = pytest.mark.pulsar
 
@@ -31,7 +35,7 @@ _OF_BROKER: Final = re.compile(r" on (?:the )?(?:broker|cluster)(?: \[.*\])?$")
 """The end of a text, which names the broker by its port."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def prepared(secured: Secured) -> Secured:
     """The grants of the matrix."""
     root = http_of(secured, Who(ADMIN))
@@ -60,10 +64,34 @@ def http_of(secured: Secured, who: Who) -> Http:
 
 def test_what_the_table_refuses_apache_pulsar_refuses_likewise(prepared: Secured) -> None:
     """By status and text; each difference is looked at, and listed."""
-    wrong = {line for name in NAMES for line in differences_of(prepared, WHO[name])}
+    assert_listed(line for name in NAMES for line in differences_of(prepared, WHO[name]))
+
+
+def test_commands_are_refused_by_apache_pulsar_likewise(prepared: Secured) -> None:
+    """By code and text, to raw frames that no look-up came before."""
+    assert_listed(line for name in NAMES for line in refused_otherwise(prepared, WHO[name]))
+
+
+def assert_listed(found: Iterable[str]) -> None:
+    """Each difference is in the section of the page."""
     listed = accepted("Rights")
-    new = sorted(line for line in wrong if not any(each.fullmatch(line.partition(" -> ")[0]) for each in listed))
-    assert not new, "\n".join(new)
+    new = {line for line in found if not any(each.fullmatch(line.partition(" -> ")[0]) for each in listed)}
+    assert not new, "\n".join(sorted(new))
+
+
+def refused_otherwise(secured: Secured, who: Who) -> Iterator[str]:
+    """Commands that the table refuses to a client, and Apache Pulsar does not, or otherwise."""
+    hello = connect("token", token(who.role))
+    with RawClient(secured.pulsar.service_url, connect=False) as client:
+        assert client.ask(hello).HasField("connected")
+        for command, resource in commands_of(KEPT):
+            rule = RULES[command.type]
+            if not allowed(who, rule.need, resource):
+                getattr(command, rule.request_field).request_id = 7
+                found = refusal_in(client.ask(command))
+                text = rule.need.refusal_of(resource, who.role, "")
+                if (found[0], found[1].strip()) != (UNAUTHORIZED, text):
+                    yield f"{command_name(command)} {_shown(str(resource))} -> {found}"
 
 
 def differences_of(secured: Secured, who: Who) -> Iterator[str]:
