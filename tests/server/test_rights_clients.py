@@ -15,6 +15,7 @@ import pulsar
 import pytest
 
 from broker_core.base.errors import AuthorizationError
+from broker_core.base.local_access import token_of
 from broker_core.client import AuthenticationToken, Client
 from broker_core.testing.running_broker import RunningBroker
 from tests.server.credentials import settings, token
@@ -115,6 +116,18 @@ def test_the_official_client_fails_when_its_right_is_taken_away(broker: RunningB
         client.create_producer(topic).send(b"again")
         stats = http.get(f"/admin/v2/{topic.replace('://', '/')}/stats").json()
         assert stats["msgInCounter"] == 2
+
+
+def test_the_owner_of_the_data_directory_may_do_everything(broker: RunningBroker) -> None:
+    """No role is asked for its rights where a client can read all files; but it speaks for nobody else."""
+    owners = token_of(broker.data_dir)
+    assert owners is not None
+    headers = {"Authorization": f"Bearer {owners.reveal()}"}
+    with httpx.Client(base_url=broker.http_url, headers=headers) as http:
+        assert http.get("/admin/v2/tenants").json() == ["public"]
+        assert http.get("/admin/v2/tenants", headers={"X-Original-Principal": ROOT}).status_code == 401
+    with Client(broker.service_url, authentication=AuthenticationToken(owners.reveal())) as client:
+        client.create_producer(TOPIC).close()
 
 
 def test_the_audit_log_has_refusals_and_changes_and_no_secrets(tmp_path: Path) -> None:
