@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.flood.attacks import ATTACKS
+from tests.flood.attacks_credentials import CREDENTIALS_ATTACKS
 from tests.flood.attacks_http import HTTP_ATTACKS
 from tests.flood.attacks_tls import TLS_ATTACKS
 from tests.flood.common import Attack
@@ -29,7 +30,7 @@ that goes through 80 million of them in a second."""
 LOOP_TURNS: Final = 100_000
 SETTINGS: Final = {"brokerDeduplicationEnabled": False, "logLevel": "warning"}
 
-ALL_ATTACKS: Final = ATTACKS | HTTP_ATTACKS | TLS_ATTACKS
+ALL_ATTACKS: Final = ATTACKS | HTTP_ATTACKS | TLS_ATTACKS | CREDENTIALS_ATTACKS
 
 
 def turn_ms_max() -> float:

@@ -24,6 +24,7 @@ from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.flood.memory import MIB
+from tests.server import credentials
 from tests.server.certificates import Authority
 
 HOST: Final = "127.0.0.1"
@@ -75,13 +76,15 @@ class Turns(NamedTuple):
 
 
 class Target:
-    """One broker, with a port for TLS as well; ``tls`` is that of a client."""
+    """One broker, with a port for TLS as well; ``tls`` is that of a client. It takes tokens and passwords, and
+    clients without any."""
 
     def __init__(self, directory: Path, settings: Mapping[str, object] | None = None) -> None:
         authority = Authority(directory)
         pair = authority.issue("broker", HOST, key_type=trustme.KeyType.RSA)  # the kind that is slow to sign
         files = {"tlsCertificateFilePath": pair.certificate, "tlsKeyFilePath": pair.key}
-        chosen = {"brokerServicePortTls": 0, **files, **(settings or {})}
+        known = credentials.settings(directory, anonymousUserRole="anybody")
+        chosen = {"brokerServicePortTls": 0, **files, **known, **(settings or {})}
         self.tls = authority.client()
         self.settings = msgspec.convert(chosen, Settings)
         self._log = (directory / "stderr").open("ab")

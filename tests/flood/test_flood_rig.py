@@ -26,6 +26,8 @@ CHOSEN = (
     *("a_subscribe_of_400_000_properties", "watching_10_000_topics", "joining_key_shared_1_500_times"),
     *("frames_that_never_end", "http_that_drips", "a_message_to_4_000_subscriptions", "partitions_told_to_watches"),
     *("passing_over_100_000_messages", "partitions_made_and_deleted", "handshakes_at_once", "records_of_a_byte"),
+    *("tokens_that_prove_nothing", "passwords_that_are_guessed", "fresh_credentials_that_nobody_asked_for"),
+    "requests_that_prove_nothing",
 )
 LIMITS = Path(__file__).parents[2] / "docs" / "limits.md"
 
