@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -206,13 +207,21 @@ _GRANTS_MAX: Final = 10_000
 _ROLE_BYTES_MAX: Final = 1024
 
 
-class AuthPolicies(msgspec.Struct, frozen=True):
+class AuthPolicies(msgspec.Struct, frozen=True, dict=True):
     """Grants of a namespace: the actions of each role on all topics, and on single topics by their full names; and the
     roles that alone may use a subscription."""
 
     namespace_auth: dict[str, tuple[Action, ...]] = {}
     destination_auth: dict[str, dict[str, tuple[Action, ...]]] = {}
     subscription_auth_roles: dict[str, tuple[str, ...]] = {}
+
+    @cached_property
+    def wildcards(self) -> AuthPolicies:
+        """The grants to names with a star, which are few: each decision may go through them all."""
+        of_topics = {topic: _starred(roles) for topic, roles in self.destination_auth.items()}
+        return AuthPolicies(
+            _starred(self.namespace_auth), {topic: roles for topic, roles in of_topics.items() if roles}
+        )
 
     @property
     def roles(self) -> list[str]:
@@ -230,6 +239,10 @@ class AuthPolicies(msgspec.Struct, frozen=True):
             )
         for role in roles:
             check_role(role)
+
+
+def _starred(granted: dict[str, tuple[Action, ...]]) -> dict[str, tuple[Action, ...]]:
+    return {name: actions for name, actions in granted.items() if "*" in name}
 
 
 NO_GRANTS: Final = AuthPolicies()

@@ -129,7 +129,7 @@ class Authorization:
             case Right.CONSUME | Right.CONSUME_NAMESPACE:
                 return self._may_consume(role, resource, policies, grants)
             case Right.USE_NAMESPACE:
-                return any(self._has(role, action, grants.namespace_auth) for action in _USE)
+                return any(self._on_namespace(role, action, grants) for action in _USE)
         return False
 
     def _may_consume(self, role: str, resource: Resource, policies: Policies, grants: AuthPolicies) -> bool:
@@ -137,23 +137,33 @@ class Authorization:
 
     def _may(self, role: str, action: str, resource: Resource, grants: AuthPolicies) -> bool:
         """Whether the action was granted on the namespace, or on the topic if the resource is in one."""
-        if self._has(role, action, grants.namespace_auth):
+        if self._on_namespace(role, action, grants):
             return True
         topic = resource.topic
         if topic is None or not grants.destination_auth:
             return False
-        return self._has(role, action, grants.destination_auth.get(str(topic), {})) or (
+        return self._on_topic(role, action, str(topic), grants) or (
             topic.partition_index >= 0 and action in grants.destination_auth.get(str(topic.base), {}).get(role, ())
         )
 
-    def _has(self, role: str, action: str, granted: Mapping[str, Collection[str]]) -> bool:
-        """Whether the action was granted to the role, or to a wildcard that matches it."""
-        if action in granted.get(role, ()):
+    def _on_namespace(self, role: str, action: str, grants: AuthPolicies) -> bool:
+        """Whether the action was granted on the namespace, to the role or to a wildcard that matches it."""
+        if action in grants.namespace_auth.get(role, ()):
             return True
-        return self._wildcards and any(action in granted[name] for name in granted if _matches(name, role))
+        return self._wildcards and _has_match(role, action, grants.wildcards.namespace_auth)
+
+    def _on_topic(self, role: str, action: str, topic: str, grants: AuthPolicies) -> bool:
+        """The same on one topic."""
+        if action in grants.destination_auth.get(topic, {}).get(role, ()):
+            return True
+        return self._wildcards and _has_match(role, action, grants.wildcards.destination_auth.get(topic, {}))
 
     def _needs_prefix(self, resource: Resource) -> bool:
         return resource.namespace is not None and _is_prefixed(self._grants.policies(resource.namespace))
+
+
+def _has_match(role: str, action: str, granted: Mapping[str, Collection[str]]) -> bool:
+    return any(action in actions and _matches(name, role) for name, actions in granted.items())
 
 
 def _matches(name: str, role: str) -> bool:
