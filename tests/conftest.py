@@ -55,6 +55,7 @@ PROGRAMS: Final = (
     "tests/damage/",
     "tests/examples/",
     "tests/flood/",
+    "tests/fuzz/",
     "tests/kill/",
     "tests/lockstep/",
     "tests/routing/",

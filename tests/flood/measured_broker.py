@@ -4,7 +4,8 @@
 Takes the options of ``python -m broker_core.server``. For each line on stdin it writes one line of JSON on stdout: how
 many turns there were since the line before, the longest, how many took too long, what ran in those (stacks that a
 second thread saw, most frequent first), and the longest collections of cycles of each generation. The line ``work 30``
-makes it waste 30 ms of CPU in a turn, ``hold 100`` keeps 100 MiB: so one sees that who watches it notices.
+makes it waste 30 ms of CPU in a turn, ``hold 100`` keeps 100 MiB, ``fault`` and a name in ``FAULTS`` plants a fault: so
+one sees that who watches it notices.
 
 A look comes with each turn while there is something to do, and else each millisecond; so a figure may be too high by a
 millisecond, never too low.
@@ -19,13 +20,16 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
 import uvloop
 
 from broker_core.server import __main__ as program
-from broker_core.server import process
+from broker_core.server import conversation, process
+from broker_core.server.session import SessionState
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 LONG_MS: Final = 20.0
 _BUSY_S: Final = 0.0001
@@ -104,6 +108,8 @@ class TurnMeter:
             elif what == "hold":
                 self._held = bytearray(int(amount) * 1024 * 1024)
                 self._held[::4096] = bytes(len(self._held) // 4096)  # pages count once they are written to
+            elif what == "fault":
+                FAULTS[amount]()
             if what:
                 sys.stdout.write("done\n")
                 sys.stdout.flush()
@@ -119,6 +125,29 @@ class TurnMeter:
             self._clear()
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
+
+
+def _forget_rights() -> None:
+    conversation._check_right = lambda *_about: None
+
+
+def _serve_strangers() -> None:
+    for kind, rule in conversation.RULES.items():
+        conversation.RULES[kind] = rule._replace(states=rule.states | {SessionState.START})
+    _forget_rights()
+
+
+def _fail_at_lookups() -> None:
+    lookup = conversation.RULES[BaseCommand.LOOKUP]
+    conversation.RULES[BaseCommand.LOOKUP] = lookup._replace(names=lambda command: {}[command])  # type: ignore[index]
+
+
+FAULTS: Final[dict[str, Callable[[], None]]] = {
+    "rights": _forget_rights,
+    "strangers": _serve_strangers,
+    "lookups": _fail_at_lookups,
+}
+"""Faults to plant: rights that are not checked, clients that are served before CONNECT, a bug in one command."""
 
 
 def _work(cpu_ms: int, loop: asyncio.AbstractEventLoop, done: threading.Event) -> None:

@@ -77,17 +77,22 @@ class Turns(NamedTuple):
 
 class Target:
     """One broker, with a port for TLS as well; ``tls`` is that of a client. It takes tokens and passwords, and
-    clients without any."""
+    clients without any, unless settings say otherwise.
 
-    def __init__(self, directory: Path, settings: Mapping[str, object] | None = None) -> None:
+    ``token`` is that of the client who watches it, which needs none where all are let in.
+    """
+
+    def __init__(self, directory: Path, settings: Mapping[str, object] | None = None, token: str = "") -> None:
         authority = Authority(directory)
         pair = authority.issue("broker", HOST, key_type=trustme.KeyType.RSA)  # the kind that is slow to sign
         files = {"tlsCertificateFilePath": pair.certificate, "tlsKeyFilePath": pair.key}
         known = credentials.settings(directory, anonymousUserRole="anybody")
         chosen = {"brokerServicePortTls": 0, **files, **known, **(settings or {})}
+        self.token = token
         self.tls = authority.client()
         self.settings = msgspec.convert(chosen, Settings)
-        self._log = (directory / "stderr").open("ab")
+        self.log = directory / "stderr"
+        self._log = self.log.open("ab")
         command = [sys.executable, "-m", "tests.flood.measured_broker", "--data-dir", str(directory / "data")]
         command += ["--settings", json.dumps(chosen)]
         self._process = subprocess.Popen(
@@ -136,7 +141,7 @@ class Target:
     def watched(self, left_mib_max: float) -> Iterator[Watch]:
         """Measure what happens in the block, until the clients are let go of and all but ``left_mib_max`` is given back
         (or is not)."""
-        with RawClient(self.service_url, timeout_s=300) as first:
+        with RawClient(self.service_url, timeout_s=300, token=self.token) as first:
             must_succeed(first.open_producer("honest"))  # the turns of the start are over
         before = self.rss_mib()
         watch = Watch(self)
@@ -196,7 +201,7 @@ class Watch:
 
     def _honest(self) -> None:
         body = seal_entry(MessageMetadata(producer_name="h", sequence_id=0, publish_time=1).SerializeToString(), b"x")
-        with RawClient(self.target.service_url, timeout_s=300) as client:
+        with RawClient(self.target.service_url, timeout_s=300, token=self.target.token) as client:
             must_succeed(client.open_producer("honest"))
             number = 0
             while not self._over.wait(0.02):
