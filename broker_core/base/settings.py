@@ -57,10 +57,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_topics_per_namespace: Annotated[_Count, "Each partition counts as a topic; 0 = no limit."] = 0
 
     # -- who is let in
+    bind_address: Annotated[
+        str, _Meta(min_length=1), "Address at which the broker listens; 0.0.0.0 or :: for all of the machine."
+    ] = "127.0.0.1"
+    advertised_address: Annotated[
+        str, "Name or address by which clients reach the broker; it must be in its certificate. Empty: bindAddress."
+    ] = ""
     open_to_local_users: Annotated[
         bool,
         "Let in whoever reaches the ports, which are those of this machine then, without asking who it is. Otherwise a "
         "broker without settings of authentication lets in who can read its data directory.",
+    ] = False
+    open_to_network: Annotated[
+        bool, "Dangerous: the same for other machines too. Whoever reaches the ports may do everything."
     ] = False
 
     # -- entries and ledgers

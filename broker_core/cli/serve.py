@@ -27,9 +27,6 @@ from broker_core.cli.target import data_dir_option, directory_or_default
 if TYPE_CHECKING:
     from broker_core.base.settings import Settings
 
-HOST: Final = "127.0.0.1"
-"""Where a broker listens: this machine only."""
-
 
 def settings_options(command: click.decorators.FC) -> click.decorators.FC:
     """``--config`` and ``--set``, for every command that reads the broker's settings."""
@@ -77,6 +74,11 @@ def _port_option(name: str, default: int, protocol: str) -> Callable[[click.deco
     help="Stop when standard input ends: a pipe does when the program that started the broker is gone, even if killed.",
 )
 @click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="Listen at this address, for other machines too; clients must show who they are. [default: 127.0.0.1]",
+)
+@click.option(
     "--open",
     "is_open",
     is_flag=True,
@@ -96,6 +98,7 @@ def serve(
     durability: str | None,
     idle_stop: int | None,
     stop_with_stdin: bool,
+    host: str | None,
     is_open: bool,
     log_level: str | None,
     log_format: str | None,
@@ -112,6 +115,7 @@ def serve(
     options = {
         "durability": durability,
         "idleStopSeconds": None if idle_stop is None else str(idle_stop),
+        "bindAddress": host,
         "openToLocalUsers": "true" if is_open else None,
         "logLevel": log_level,
         "logFormat": log_format,
@@ -134,11 +138,10 @@ def serve(
     try:
         settings = resolved.settings
         for wanted in (port, http_port, settings.broker_service_port_tls, settings.web_service_port_tls):
-            _check_free(wanted)
+            _check_free(settings.bind_address, wanted)
         process.serve(
-            resolved.settings,
+            settings,
             data_dir=directory,
-            host=HOST,
             port=port,
             http_port=http_port,
             on_ready=announce,
@@ -150,16 +153,16 @@ def serve(
         raise _no_port(f"the broker cannot take its ports: {error.strerror}") from error
 
 
-def _check_free(port: int) -> None:
+def _check_free(address: str, port: int) -> None:
     """PulsarishError, before anything is opened, if ``port`` is taken: it says by whom, as far as that is known."""
     import socket
 
     if port <= 0:
         return
-    with socket.socket() as trial:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does, whose port may have been used
         try:
-            trial.bind((HOST, port))
+            trial.bind((address, port))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise

@@ -22,7 +22,6 @@ def main() -> int:
     """Serve as the arguments say; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m broker_core.server", description="Serve one data directory.")
     parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0: any free one, -1: none")
     parser.add_argument("--http-port", type=int, default=0, help="likewise")
     parser.add_argument("--settings", default="{}", help="JSON object of settings by their outer names")
@@ -32,7 +31,6 @@ def main() -> int:
         serve(
             settings,
             data_dir=args.data_dir,
-            host=args.host,
             port=args.port,
             http_port=args.http_port,
             on_ready=_print_ready,

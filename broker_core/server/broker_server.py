@@ -10,7 +10,6 @@ Fail-stop: when the disk fails, ``on_disk_failure`` is called at once; what it d
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import secrets
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from broker_core.server.figures import Figures, LoopFigures, LoopWatch
 from broker_core.server.gathered_acks import GatheredAcks
 from broker_core.server.security.authentication import authentication_of
 from broker_core.server.security.gate import Gate, check_settings, gate_of
+from broker_core.server.security.reach import advertised_host, warn
 from broker_core.server.security.revocation import Revocation
 from broker_core.server.security.tls import ServerTls, TlsFiles
 from broker_core.server.session import Node
@@ -82,13 +82,13 @@ class BrokerServer:
         self.endpoint: Endpoint
         self.http: HttpEndpoint
 
-    async def start(self, host: str, port: int, http_port: int) -> None:
+    async def start(self, port: int, http_port: int) -> None:
         """Open the store, recover, accept clients. Port 0 takes a free one, -1 none; with TLS the settings say which.
 
-        Raises ConfigError for a host that is not safe, for ports without which nobody could connect and for files of
-        TLS that cannot be used, StorageError, or OSError if a port cannot be had.
+        Raises ConfigError for an address that is not safe, for ports without which nobody could connect and for files
+        of TLS that cannot be used, StorageError, or OSError if a port cannot be had.
         """
-        check_host(host)
+        host = advertised_host(self._settings)
         self._check_ports(port, http_port)
         if max(self._settings.broker_service_port_tls, self._settings.web_service_port_tls) >= 0:
             self.tls = ServerTls(TlsFiles.of(self._settings), host)
@@ -101,6 +101,7 @@ class BrokerServer:
             if self._owners_token is not None:
                 self._authentication.know_owner(self._owners_token())
             await self._open_ports(loop, host, port, http_port)
+            warn(self._settings, has_plain_ports=max(port, http_port) >= 0)
         except BaseException:
             self._store.close()
             raise
@@ -164,8 +165,8 @@ class BrokerServer:
                 hint="set brokerServicePortTls and webServicePortTls where the plain ports are -1",
             )
 
-    async def _take_ports(self, host: str, port: int, http_port: int) -> None:
-        node, settings, name = self.node, self._settings, _authority(host)
+    async def _take_ports(self, name: str, port: int, http_port: int) -> None:
+        node, settings, name, host = self.node, self._settings, _authority(name), self._settings.bind_address
         if port >= 0:
             node.service_url = f"pulsar://{name}:{await self.endpoint.bind(host, port)}"
         if http_port >= 0:
@@ -225,19 +226,6 @@ class BrokerServer:
             self._on_disk_failure(error)
             return
         logger.error("a callback failed what=%s", context.get("message"), exc_info=error)
-
-
-def check_host(host: str) -> None:
-    """ConfigError unless ``host`` is reachable from this machine only: there is no authentication yet."""
-    try:
-        safe = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        safe = False
-    if not safe:
-        raise ConfigError(
-            f"refusing to listen on {host!r}: whoever reaches the port could read and delete everything",
-            hint="there is no authentication yet; listen on 127.0.0.1 and use an SSH tunnel from elsewhere",
-        )
 
 
 def _authority(host: str) -> str:

@@ -37,6 +37,7 @@ from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.base.settings import Settings
 from broker_core.server.broker_server import BrokerServer
 from broker_core.server.log import Log
+from broker_core.server.security.reach import is_open
 from broker_core.server.security.tls_connection import HANDSHAKES_MAX
 from broker_core.storage import layout
 from broker_core.storage.handles import HANDLES_MAX
@@ -82,7 +83,6 @@ def serve(
     port: int,
     http_port: int,
     on_ready: Callable[[RuntimeInfo], None],
-    host: str = "127.0.0.1",
     stops_with_stdin: bool = False,
 ) -> None:
     """Serve until a signal or the idle stop. ``on_ready`` is called once, when both ports accept connections.
@@ -110,7 +110,7 @@ def serve(
     log = Log()
     log.begin(settings.log_level, settings.log_format, settings.log_file)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(settings, data_dir, host, port, http_port, on_ready, log, stops_with_stdin=stops_with_stdin))
+        runner.run(_serve(settings, data_dir, port, http_port, on_ready, log, stops_with_stdin=stops_with_stdin))
     log.tell_repeats(at_end=True)
 
 
@@ -127,7 +127,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(
     settings: Settings,
     data_dir: Path,
-    host: str,
     port: int,
     http_port: int,
     on_ready: Callable[[RuntimeInfo], None],
@@ -140,9 +139,9 @@ async def _serve(
     if stops_with_stdin:
         _watch_stdin(stop)
     _raise_file_limit(settings.max_connections)
-    owners_token = None if settings.open_to_local_users else partial(make_token, data_dir)
+    owners_token = None if is_open(settings) else partial(make_token, data_dir)
     server = BrokerServer(settings, data_dir, on_disk_failure=_die, owners_token=owners_token)
-    await server.start(host, port, http_port)
+    await server.start(port, http_port)
     node = server.node
     info = RuntimeInfo(
         pid=os.getpid(),
@@ -154,8 +153,6 @@ async def _serve(
     )
     if server.tls is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.tls.reload)
-    if settings.open_to_local_users:
-        logger.warning("every user of this machine may do everything setting=%s", "openToLocalUsers")
     _tell_what_others_may_read(data_dir)
     runtime_file = data_dir / RUNTIME_FILE
     _write_runtime_file(runtime_file, info)

@@ -66,7 +66,7 @@ class ServerThread:
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         server = BrokerServer(self._settings, DATA_DIR, on_disk_failure=self._on_failure, disk=self._disk)
-        await server.start("127.0.0.1", 0, 0)
+        await server.start(0, 0)
         self.service_url, self.http_url = server.node.service_url, server.node.http_url
         self._ready.set()
         await self._stop.wait()

@@ -13,12 +13,14 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from broker_core import __version__
 from broker_core.base.errors import ConnectionLostError
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
+from broker_core.client import Client
 from broker_core.server.process import EXIT_DISK_FAILED, EXIT_FAILURE, EXIT_USAGE
 from broker_core.storage.handles import HANDLES_MAX
 from broker_core.testing.raw_client import RawClient, must_succeed
@@ -122,7 +124,7 @@ def test_it_works_without_uvloop(data_dir: Path) -> None:
     code = (
         "import sys\n"
         "sys.modules['uvloop'] = None\n"
-        f"sys.argv = ['broker', '--data-dir', {str(data_dir)!r}]\n"
+        f"sys.argv = ['broker', '--data-dir', {str(data_dir)!r}, '--settings', '{{\"openToLocalUsers\":true}}']\n"
         "from broker_core.server.__main__ import main\n"
         "sys.exit(main())\n"
     )
@@ -155,11 +157,39 @@ def test_a_low_limit_of_open_files_is_raised(data_dir: Path) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.1", "example.com", "::"])
 def test_a_public_address_is_refused_without_authentication(data_dir: Path, host: str) -> None:
     """Whoever reaches the port could read and delete everything."""
-    command = [sys.executable, "-m", "broker_core.server", "--data-dir", str(data_dir), "--host", host]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == EXIT_USAGE
-    assert "refusing to listen" in ended.stderr
-    assert ended.stdout == ""
+    with pytest.raises(BrokerExitedError, match="refusing to listen") as ended:
+        RunningBroker(data_dir, {"bindAddress": host}).start()
+    assert f"code {EXIT_USAGE}" in str(ended.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_every_address_needs_a_name_for_clients(data_dir: Path, host: str) -> None:
+    """LOOKUP tells clients where to go, and nobody can go to 0.0.0.0."""
+    with pytest.raises(BrokerExitedError, match="advertisedAddress"):
+        RunningBroker(data_dir, {"bindAddress": host}, is_open=False).start()
+
+
+def test_a_broker_beyond_the_loopback_address_is_called_by_its_name(data_dir: Path) -> None:
+    """Clients are told the advertised name; pages that rebind a name of their own are kept out by it."""
+    settings = {"bindAddress": "0.0.0.0", "advertisedAddress": "localhost"}
+    with RunningBroker(data_dir, settings, is_open=False) as broker:
+        assert broker.service_url == f"pulsar://localhost:{broker.port}"
+        assert "travel unencrypted" in broker.stderr
+        with Client(broker.service_url) as client:
+            client.create_producer("t").close()
+        for name, status in {"localhost": 200, "10.1.2.3": 200, "pages.example": 403}.items():
+            host = {"Host": f"{name}:{broker.http_port}"}
+            answer = httpx.get(f"http://127.0.0.1:{broker.http_port}/admin/v2/brokers/version", headers=host)
+            assert answer.status_code == status, name
+
+
+def test_a_broker_that_is_open_to_the_network_says_so(data_dir: Path) -> None:
+    """In the log, and lets everybody in."""
+    settings = {"bindAddress": "0.0.0.0", "advertisedAddress": "127.0.0.1", "openToNetwork": True}
+    with RunningBroker(data_dir, settings) as broker:
+        assert "whoever reaches the ports may do everything" in broker.stderr
+        with RawClient(broker.service_url) as stranger:
+            must_succeed(stranger.open_producer("t"))
 
 
 def test_an_unknown_setting_is_refused(data_dir: Path) -> None:

@@ -464,7 +464,7 @@ def test_a_session_has_the_certificate(loop_factory: LoopFactory, authority: Aut
     async def scene() -> None:
         failures: list[StorageError] = []
         server = BrokerServer(settings, DATA_DIR, on_disk_failure=failures.append, disk=SimDisk())
-        await server.start("127.0.0.1", 0, 0)
+        await server.start(0, 0)
         number = int(server.node.service_url_tls.rpartition(":")[2])
         for context, expected in ((authority.client(), None), (authority.client(mine), der_of(mine))):
             reader, writer = await connected(number, context)

@@ -92,7 +92,7 @@ def build_app(node: Node) -> ASGIApp:
     app.state.node = node
     app.state.turns = turns = RequestTurns(node.turns)
     known = Identification(DurableAnswers(app, node.commits), node)
-    return RefusalLog(OneATurn(Guard(known), turns))
+    return RefusalLog(OneATurn(Guard(known, node.settings), turns))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

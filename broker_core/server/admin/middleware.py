@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """ASGI middleware: the way of every HTTP request to a handler, and of its answer back.
 
-*On the way in.* The port is for this machine only, which includes any web page open in a browser on it. Two checks
-keep pages out: the Host must be a name of the loopback address (a page that rebinds its own name to 127.0.0.1 keeps it
-in Host), and a request that a page of another site caused is refused (Origin, Sec-Fetch-Site; every current browser
-sends one of them with anything that can change something). A header on which a check relies may be there once only: of
-two, another reader of the request may go by the other one. Who the client is, ``identification`` finds out behind them.
+*On the way in.* Web pages are open in browsers that reach the port, too. Two checks keep pages out: the Host must be a
+name of the broker's (a page that rebinds its own name to the broker's address keeps it in Host), and a request that a
+page of another site caused is refused (Origin, Sec-Fetch-Site; every current browser sends one of them with anything
+that can change something). A header on which a check relies may be there once only: of two, another reader of the
+request may go by the other one. Who the client is, ``identification`` finds out behind them.
 A query that is no percent-encoded UTF-8 and a body in another encoding are refused for all routes: handlers would see
 something else than what was sent. Topic names may contain an encoded slash, so routes match the path as it was sent,
 still encoded; handlers decode each part.
@@ -18,7 +18,6 @@ the reason that its client is told.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -28,8 +27,10 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from broker_core.base.settings import Settings
 from broker_core.base.turns import Chore, Kind, Turns, Worker
 from broker_core.server.admin.answers import begun, refusal
+from broker_core.server.security.reach import is_called
 from broker_core.storage.commit import GroupCommit
 
 logger = logging.getLogger(__name__)
@@ -61,14 +62,15 @@ class TooLargeError(Exception):
 class Guard:
     """ASGI middleware: loopback names only, no foreign pages, bodies of bounded size, encoded paths."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
+        self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
-        status, problem = _refused(headers, scope["query_string"])
+        status, problem = _refused(headers, scope["query_string"], self._settings)
         if problem:
             await refusal(status, problem)(scope, receive, send)
             return
@@ -94,12 +96,12 @@ def _bounded(receive: Receive) -> Receive:
     return receive_some
 
 
-def _refused(headers: Headers, query: bytes) -> tuple[int, str]:
+def _refused(headers: Headers, query: bytes, settings: Settings) -> tuple[int, str]:
     """Status and reason where no handler may see the request; the reason is "" where one may."""
     for name in _ONCE:
         if (count := len(headers.getlist(name))) > 1:
             return 400, f"the request has {count} headers {name.title()!r}; send one"
-    if problem := _foreign(headers):
+    if problem := _foreign(headers, settings):
         return 403, problem
     if (encoding := headers.get("content-encoding", "identity")) != "identity":
         return 415, f"a body in Content-Encoding {encoding[:80]!r} is not read; send it as it is, without this header"
@@ -118,11 +120,12 @@ def _unreadable(query: bytes) -> str:
     return ""
 
 
-def _foreign(headers: Mapping[str, str]) -> str:
-    """Why the request does not come from this machine's own user, or ""."""
+def _foreign(headers: Mapping[str, str], settings: Settings) -> str:
+    """Why the request may come from a page of another site, or ""."""
     host = headers.get("host", "")
-    if not _is_loopback_name(host):
-        return f"Host {host[:80]!r} is not a name of the loopback address; use 127.0.0.1 or localhost"
+    if not is_called(_name_in(host), settings):
+        names = settings.advertised_address or "127.0.0.1 or localhost"
+        return f"Host {host[:80]!r} is not a name of this broker; use {names}"
     origin = headers.get("origin")
     if origin is not None and _netloc(origin) != host:
         return "requests from pages of other sites are refused (Origin)"
@@ -139,12 +142,12 @@ def _netloc(origin: str) -> str:
         return ""
 
 
-def _is_loopback_name(host: str) -> bool:
+def _name_in(host: str) -> str:
+    """The name or address in a Host header, in small letters; "" if there is none."""
     try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+        return urlsplit(f"//{host}").hostname or ""
     except ValueError:
-        return False
+        return ""
 
 
 class DurableAnswers:

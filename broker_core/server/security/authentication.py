@@ -30,6 +30,7 @@ from broker_core.server.security.identity import (
     SlowProvider,
     checked_role,
 )
+from broker_core.server.security.reach import is_open
 
 logger = logging.getLogger(__name__)
 
@@ -140,9 +141,9 @@ class Authentication:
 
 def authentication_of(settings: Settings, clock: Clock) -> Authentication:
     """The authentication that ``settings`` ask for. ConfigError: they cannot be meant so."""
-    if settings.authentication_enabled and settings.open_to_local_users:
+    if settings.authentication_enabled and is_open(settings):
         raise ConfigError(
-            "authenticationEnabled and openToLocalUsers are both set: clients cannot be asked who they are, and not",
+            "authenticationEnabled is set beside openToLocalUsers or openToNetwork: clients are asked, or they are not",
             hint="set one of them",
         )
     if not settings.authentication_enabled:
