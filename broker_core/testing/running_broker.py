@@ -35,19 +35,19 @@ class BrokerExitedError(PulsarishError):
 
 
 class HeldPort:
-    """``number``: a port of 127.0.0.1, held until ``release``; 0, which is any port, where the system holds none.
+    """``number``: a port of ``address``, held until ``release``; 0, which is any port, where the system holds none.
 
     A port that the system chose is free again while its broker is down, and the system gives it to the next who wants
     any, to a broker of another test, say. Linux lets a program listen where another's socket is bound but does not
     listen, if both allow it, and gives such a port to nobody else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
         self.number = 0
         self._socket = socket.socket()
         if sys.platform == "linux":
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind(("127.0.0.1", 0))
+            self._socket.bind((address, 0))
             self.number = int(self._socket.getsockname()[1])
 
     def release(self) -> None:
@@ -183,7 +183,8 @@ class RunningBroker:
                 self.settings[name] = self._hold_one()
 
     def _hold_one(self) -> int:
-        self._held.append(HeldPort())
+        every = "0.0.0.0"  # noqa: S104 - compared with a setting
+        self._held.append(HeldPort(every if self.settings.get("bindAddress") == every else "127.0.0.1"))
         return self._held[-1].number
 
     def _release_ports(self) -> None:
