@@ -24,6 +24,7 @@ from contextlib import closing, contextmanager
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import StorageError
+from broker_core.base.local_access import TOKEN_FILE
 from broker_core.base.runtime import first_foreign
 from broker_core.storage import layout
 from broker_core.storage.catalogue import LEDGER_CLOSED, LEDGER_CREATING, LEDGER_DELETING, Catalogue, LedgerRow
@@ -117,6 +118,7 @@ class _Copy:
         with self._catalogue() as before:
             number = before.numbers.get(CURRENT_LOG, -1)
         gone: set[str] = set()
+        self._copy(f"/{TOKEN_FILE}", set())  # so that a restored broker lets in whom the original did
         self._copy(layout.marks_path(""), gone)
         if number >= 0:
             self._copy(layout.cursor_log_path("", number), gone)

@@ -148,10 +148,11 @@ def test_a_copy_of_a_copy_is_the_same() -> None:
     """Which is how a backup is restored."""
     disk = SimDisk()
     a_store(disk)
+    disk.replace(f"{DIRECTORY}/token", b"a token\n")
     first = copy_directory(disk, DIRECTORY, TARGET)
     assert first == CopyReport(1, first.files, first.size_bytes, [])
     copy_directory(disk, TARGET, "/restored")
-    for name in ("ledgers/1.log", "ledgers/2.log", "ledgers/3.log", "marks", "FORMAT"):
+    for name in ("ledgers/1.log", "ledgers/2.log", "ledgers/3.log", "marks", "FORMAT", "token"):
         assert disk.contents(f"/restored/{name}") == disk.contents(f"{DIRECTORY}/{name}")
 
 
