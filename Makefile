@@ -39,7 +39,7 @@ test-all: test test-programs test-peers rigs  ## all of that
 rigs: setup  ## rigs for a moment: kills, damages, mutated frames, crashes, lockstep with an Apache Pulsar, random histories
 	@$(MAKE) kill KILL_ARGS="--kills 20"
 	@$(MAKE) damage DAMAGE_ARGS="--damages 200"
-	@$(MAKE) fuzz FUZZ_ARGS="--frames 4000 --commands 2000"
+	@$(MAKE) fuzz FUZZ_ARGS="--frames 4000 --commands 2000 --requests 5000"
 	@$(MAKE) sim SIM_ARGS="--images 15000"
 	@$(MAKE) lockstep LOCKSTEP_ARGS="--scripts 5"
 	@$(MAKE) soak SOAK_ARGS="--steps 50000"
@@ -103,8 +103,12 @@ queue-share: setup  ## ten million messages shared by Spark and three clients, e
 flood: setup  ## attack a real broker; CPU of its longest turn, memory, and how others fare (FLOOD_ARGS="--only NAME --stacks")
 	@$(RUN) .venv/bin/python -m tests.flood.rig $(FLOOD_ARGS)
 
-fuzz: setup  ## send random commands and mutated frames to a real broker with authentication (FUZZ_ARGS="--frames N --commands N --seed S")
+fuzz: setup  ## random commands, mutated frames and requests to a real broker with rights (FUZZ_ARGS="--frames N --commands N --requests N --seed S")
 	@$(RUN) .venv/bin/python -m tests.fuzz.rig $(FUZZ_ARGS)
+
+schemathesis: setup  ## requests that Schemathesis makes from docs/openapi.json, for several roles (SCHEMATHESIS_ARGS="--examples N")
+	@test -d .venv/schemathesis || .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --target .venv/schemathesis 'schemathesis>=4.32,<5'
+	@PYTHONPATH="$$PWD/.venv/schemathesis" .venv/bin/python -m tests.fuzz.schemathesis_rig $(SCHEMATHESIS_ARGS)
 
 damage: setup  ## damage data directories at random, thousands of times; every loss must be told (DAMAGE_ARGS="--damages N --seed S")
 	@$(RUN) .venv/bin/python -m tests.damage.rig $(DAMAGE_ARGS)
@@ -147,4 +151,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood fuzz damage sim clients stalls soak lockstep routing cluster notebooks rules comparison clean help
+.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood fuzz schemathesis damage sim clients stalls soak lockstep routing cluster notebooks rules comparison clean help

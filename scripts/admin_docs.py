@@ -29,6 +29,8 @@ _INTRO: Final = (
     "plus is `%2B`, and `%252B` where a name is encoded twice. `team%2Fjob` is read as well: decoded once, it holds",
     "nothing that the second time changes.",
     "",
+    "[openapi.json](openapi.json) has the same for tools: OpenAPI 3.1, with the right that each request needs.",
+    "",
     "[admin-differences.md](admin-differences.md) lists the answers that differ from those of Apache Pulsar, with the",
     "reason of each.",
     "",

@@ -15,6 +15,7 @@ from scripts.admin_docs import admin_markdown
 from scripts.client_options import options_stub
 from scripts.commands_docs import commands_markdown
 from scripts.metrics_docs import metrics_markdown
+from scripts.openapi import openapi_json
 from scripts.profiles import PROFILES, profile_toml
 from scripts.rights_docs import rights_markdown
 
@@ -37,6 +38,7 @@ def generated() -> dict[str, str]:
         "docs/admin.md": admin_markdown(),
         "docs/metrics.md": metrics_markdown(),
         "docs/rights.md": rights_markdown(),
+        "docs/openapi.json": openapi_json(),
         "broker_core/client/settings/options.pyi": options_stub(REPOSITORY),
         **{f"conf/{profile.name}.toml": profile_toml(profile) for profile in PROFILES},
     }

@@ -23,7 +23,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe
 from tests.flood.common import command_of
 from tests.fuzz.commands import Words
 from tests.fuzz.mutations import ends_with_a_frame
-from tests.fuzz.world import BOSS, MAKER, NAMESPACES, NOBODY, USER, words_of
+from tests.fuzz.world import BOSS, MAKER, NAMESPACES, NOBODY, USER, World, words_of
 from tests.server.credentials import PASSWORD, connect, token
 
 _PING: Final = encode_command(commands.ping())
@@ -209,13 +209,13 @@ class Client:
 
 
 def attack(
-    service_url: str, kind: Kind, inputs: Inputs, numbers: range, input_of: Callable[[int], bytes], workers: int
+    kind: Kind, input_of: Callable[[int], bytes], world: World, inputs: Inputs, numbers: range, workers: int
 ) -> list[str]:
     """Send the inputs of ``numbers``; what went wrong."""
     told: list[str] = []
 
     def work(worker: int) -> None:
-        client = Client(service_url, kind, inputs, _addresses(worker))
+        client = Client(world.target.service_url, kind, inputs, _addresses(worker))
         for number in numbers[worker::workers]:
             content = input_of(number)
             try:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make fuzz``: random commands and mutated frames, from clients of every kind, to a real broker with authentication.
+"""``make fuzz``: random commands, mutated frames and requests, of clients of every kind, to a real broker with rights.
 
 It fails where a client changed what it has no right to, where the log tells of a bug, where a stranger is told more
-than an error, where a turn of the loop took too long, where memory left the sum of docs/limits.md, and where nobody
-else is served. Inputs follow from the seed: ``--seed S`` repeats a failure. An input that changed the state is searched
-for on fresh brokers.
+than an error, where a request is answered with 5xx, where a turn of the loop took too long, where memory left the sum
+of docs/limits.md, and where nobody else is served. Inputs follow from the seed: ``--seed S`` repeats a failure. An
+input that changed the state is searched for on fresh brokers.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from broker_core.server.conversation import RULES
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from scripts.openapi import openapi
 from tests.flood.memory import bound_mib, left_mib_max
 from tests.flood.rig import problems, turn_ms_max
 from tests.flood.target import Measures
@@ -29,7 +30,8 @@ from tests.fuzz import clients
 from tests.fuzz.clients import Inputs, Kind, attack
 from tests.fuzz.commands import KINDS, random_frame
 from tests.fuzz.mutations import mutated
-from tests.fuzz.world import World, difference
+from tests.fuzz.requests import Document, Requests
+from tests.fuzz.world import BOSS, MAKER, NOBODY, SUPERUSER, State, World, difference
 
 COMMANDS_FROM: Final = (
     *(clients.STRANGER, clients.REFUSED, clients.WRONG_PASSWORD, clients.PASSWORD_CHECKED, clients.WITHOUT_RIGHTS),
@@ -38,6 +40,9 @@ COMMANDS_FROM: Final = (
 
 FRAMES_FROM: Final = (clients.STRANGER, clients.WITHOUT_RIGHTS, clients.PRODUCES, clients.OWNS)
 """Clients that send mutated frames."""
+
+REQUESTS_FROM: Final[dict[str, str | None]] = {"": "", NOBODY: "", MAKER: "open/made", BOSS: "mine", SUPERUSER: None}
+"""Roles that send requests to the admin REST, "" without credentials, and what they may change."""
 
 _OF_CLIENTS: Final = (*RULES, BaseCommand.SEND)
 _CHUNK: Final = 10_000
@@ -48,15 +53,26 @@ _SHOWN_INPUTS: Final = 3
 _LIVES: Final = "the broker serves nobody any more"
 
 InputOf = Callable[[int], bytes]
+Attack = Callable[[World, Inputs, range, int], list[str]]
+"""Sends the inputs of these numbers, by so many clients at a time; what went wrong."""
 
 
 class Run(NamedTuple):
-    """One kind of client, its inputs by their numbers, and how many."""
+    """Inputs of one kind of client, and how many. ``may_change``: the tenant or namespace, "" for nothing, None for
+    everything."""
 
-    kind: Kind
-    inputs: str
-    input_of: InputOf
+    client: str
+    sends: str
+    may_change: str | None
+    attack: Attack
+    shown: Callable[[int], str]
+    """An input as text, for a report."""
     amount: int
+
+
+def frames_run(kind: Kind, sends: str, input_of: InputOf, amount: int) -> Run:
+    """Inputs at the Pulsar port."""
+    return Run(kind.name, sends, kind.may_change, partial(attack, kind, input_of), lambda n: input_of(n).hex(), amount)
 
 
 def command_input(seed: int, kind: Kind, number: int) -> bytes:
@@ -77,16 +93,22 @@ def _other(chance: random.Random, kind: Kind) -> bytes:
     return random_frame(chance, kind.words, chance.choice(_OF_CLIENTS))
 
 
-def runs(seed: int, commands: int, frames: int) -> list[Run]:
-    """All of them, with equal shares of ``commands`` and ``frames``."""
+def runs(seed: int, commands: int, frames: int, requests: int) -> list[Run]:
+    """All of them, with equal shares of the three numbers. Those of the superuser come last: they change everything."""
     of_commands = [
-        Run(kind, "commands", partial(command_input, seed, kind), commands // len(COMMANDS_FROM))
+        frames_run(kind, "commands", partial(command_input, seed, kind), commands // len(COMMANDS_FROM))
         for kind in COMMANDS_FROM
     ]
     of_frames = [
-        Run(kind, "frames", partial(frame_input, seed, kind), frames // len(FRAMES_FROM)) for kind in FRAMES_FROM
+        frames_run(kind, "frames", partial(frame_input, seed, kind), frames // len(FRAMES_FROM)) for kind in FRAMES_FROM
     ]
-    return of_commands + of_frames
+    return of_commands + of_frames + _of_requests(seed, requests // len(REQUESTS_FROM))
+
+
+def _of_requests(seed: int, each: int) -> list[Run]:
+    document = Document(openapi())
+    made = [Requests(document, seed, role) for role in REQUESTS_FROM]
+    return [Run(of.client, "requests", REQUESTS_FROM[of.role], of.attack, of.shown, each) for of in made]
 
 
 class Outcome(NamedTuple):
@@ -114,14 +136,19 @@ def play(world: World, run: Run, *, turn_max_ms: float, chunk: int = _CHUNK) -> 
 
 def _play_chunk(world: World, run: Run, numbers: range) -> list[str]:
     inputs = Inputs()
-    before = world.state(run.kind.may_change)
-    told = attack(world.target.service_url, run.kind, inputs, numbers, run.input_of, _WORKERS)
+    before = _state(world, run)
+    told = run.attack(world, inputs, numbers, _WORKERS)
     if not _serves(world):
-        return [*told, f"{run.kind.name}, inputs {numbers[0]} to {numbers[-1]}: {_LIVES}"]
-    if changed := difference(before, world.state(run.kind.may_change)):
-        told.append(f"{run.kind.name}, inputs {numbers[0]} to {numbers[-1]}: {changed}{_culprit(run, numbers)}")
+        return [*told, f"{run.client}, inputs {numbers[0]} to {numbers[-1]}: {_LIVES}"]
+    if changed := difference(before, _state(world, run)):
+        told.append(f"{run.client}, inputs {numbers[0]} to {numbers[-1]}: {changed}{_culprit(run, numbers)}")
     told += [f"{line}{_inputs_named(inputs, line)}" for line in world.complaints()]
     return told
+
+
+def _state(world: World, run: Run) -> State:
+    """All that the client must not change."""
+    return {} if run.may_change is None else world.state(run.may_change)
 
 
 def _serves(world: World) -> bool:
@@ -151,14 +178,14 @@ def _culprit(run: Run, numbers: range) -> str:
         else:
             least = middle + 1
     number = numbers[most - 1]
-    return f"\n    input {number}: {run.input_of(number).hex()}"
+    return f"\n    input {number}: {run.shown(number)}"
 
 
 def _changes(run: Run, numbers: range) -> bool:
     with fresh_world() as world:
-        before = world.state(run.kind.may_change)
-        attack(world.target.service_url, run.kind, Inputs(), numbers, run.input_of, 1)
-        return bool(difference(before, world.state(run.kind.may_change)))
+        before = _state(world, run)
+        run.attack(world, Inputs(), numbers, 1)
+        return bool(difference(before, _state(world, run)))
 
 
 @contextmanager
@@ -177,6 +204,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.rig", description=__doc__)
     parser.add_argument("--frames", type=int, default=500_000, help="mutated frames (500,000)")
     parser.add_argument("--commands", type=int, default=100_000, help="commands, every other one mutated (100,000)")
+    parser.add_argument("--requests", type=int, default=50_000, help="requests to the admin REST (50,000)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="part of the name of a kind of client")
     args = parser.parse_args()
@@ -186,19 +214,19 @@ def main() -> int:
         f"{'others ms':>10} {'took s':>7}\n"
     )
     failures, turn_max_ms, sent = 0, turn_ms_max(), 0
-    with fresh_world() as world:
-        for run in runs(args.seed, args.commands, args.frames):
-            if args.only not in run.kind.name:
-                continue
-            begun_s = time.monotonic()
+    for run in runs(args.seed, args.commands, args.frames, args.requests):
+        if args.only not in run.client or not run.amount:
+            continue
+        begun_s = time.monotonic()
+        with fresh_world() as world:  # topics that an earlier client made would go when nobody has used them for long
             found, most_mib, told = play(world, run, turn_max_ms=turn_max_ms)
-            print_(
-                f"{run.kind.name:38} {run.inputs:>9} {run.amount:8,} {found.longest_ms:8.1f} {found.peak_mib:9.0f} "
-                f"{most_mib:6.0f} {found.left_mib:5.0f} {found.others_ms:10.0f} {time.monotonic() - begun_s:7.1f}\n"
-            )
-            print_("".join(f"    WRONG: {each}\n" for each in told))
-            sys.stdout.flush()
-            failures, sent = failures + len(told), sent + run.amount
+        print_(
+            f"{run.client:38} {run.sends:>9} {run.amount:8,} {found.longest_ms:8.1f} {found.peak_mib:9.0f} "
+            f"{most_mib:6.0f} {found.left_mib:5.0f} {found.others_ms:10.0f} {time.monotonic() - begun_s:7.1f}\n"
+        )
+        print_("".join(f"    WRONG: {each}\n" for each in told))
+        sys.stdout.flush()
+        failures, sent = failures + len(told), sent + run.amount
     print_(f"{sent:,} inputs of seed {args.seed}, {failures} problems; a turn may take {turn_max_ms:.1f} ms of CPU\n")
     return 1 if failures else 0
 

@@ -16,31 +16,23 @@ from tests.flood.rig import turn_ms_max
 from tests.fuzz import clients
 from tests.fuzz.clients import Kind
 from tests.fuzz.mutations import ends_with_a_frame
-from tests.fuzz.rig import Run, command_input, frame_input, fresh_world, play, runs
+from tests.fuzz.rig import Run, command_input, frame_input, frames_run, fresh_world, play, runs
 from tests.fuzz.world import BOSS, World
 
 _SLACK = 5
 """How much longer a turn may take here: caches are cold, and the machine has other things to do."""
 
-_COUNT = 150
 _CHUNK = 75
 
 
-@pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    """A broker without faults."""
-    with fresh_world() as made:
-        yield made
-
-
 @pytest.fixture
-def faulty() -> Iterator[World]:
-    """A broker of its own for a planted fault."""
+def world() -> Iterator[World]:
+    """A broker of its own for each test."""
     with fresh_world() as made:
         yield made
 
 
-@pytest.mark.parametrize("run", runs(1, 1_000, 1_200), ids=lambda run: f"{run.inputs} {run.kind.name}")
+@pytest.mark.parametrize("run", runs(1, 1_000, 1_200, 2_500), ids=lambda run: f"{run.sends}, {run.client}")
 def test_inputs_of_any_client_are_handled(world: World, run: Run) -> None:
     """No bug in the log, no change without a right, short turns, bounded memory, and others are served."""
     assert play(world, run, turn_max_ms=_SLACK * turn_ms_max(), chunk=_CHUNK).failures == []
@@ -63,11 +55,11 @@ def _looking_up(_number: int) -> bytes:
     ],
 )
 def test_the_rig_notices_a_fault(
-    faulty: World, fault: str, kind: Kind, input_of: Callable[[int], bytes], told: str
+    world: World, fault: str, kind: Kind, input_of: Callable[[int], bytes], told: str
 ) -> None:
     """A change without a right, a bug in a handler, and an answer to a stranger; each with the input in hex."""
-    faulty.target.harm(f"fault {fault}")
-    found = play(faulty, Run(kind, "commands", input_of, 3), turn_max_ms=1e9)
+    world.target.harm(f"fault {fault}")
+    found = play(world, frames_run(kind, "commands", input_of, 3), turn_max_ms=1e9)
     assert len(found.failures) >= 1
     assert told in found.failures[0]
     if fault != "rights":  # a fresh broker has no fault that was planted later
@@ -80,7 +72,7 @@ def test_the_input_that_changed_the_state_is_found(world: World) -> None:
     harmless = encode_command(BaseCommand(type=BaseCommand.PING, ping={}))
     making = encode_command(subscribing("mine/own/plain", 7, name="new"))
     kind = replace(clients.OWNS, beginning=clients.hello(BOSS), may_change="")
-    run = Run(kind, "commands", lambda number: making if number >= 10 else harmless, 20)
+    run = frames_run(kind, "commands", lambda number: making if number >= 10 else harmless, 20)
     (failure,) = play(world, run, turn_max_ms=1e9).failures
     assert f"input 10: {making.hex()}" in failure
     assert "persistent/mine/own/plain/internalStats: cursors: new: None is now" in failure

@@ -113,6 +113,7 @@ class World:
 
     def state(self, but: str = "") -> State:
         """Everything that a superuser sees, except the inside of tenant or namespace ``but``."""
+        self._root.connection.close()  # the broker ends one that was silent for long
         found: State = {}
         self._note(found, "clusters", "brokers/configuration/values")
         for tenant in self._note(found, "tenants"):
