@@ -149,8 +149,8 @@ def test_a_broker_says_when_it_starts_stops_and_refuses(tmp_path: Path) -> None:
         assert httpx.get(f"{broker.http_url}/admin/v2/persistent/public/default/none/stats").status_code == 404
         assert broker.stop() == 0
         events = [json.loads(line) for line in broker.stderr.splitlines()]
-    assert [each["event"] for each in events[:1]] == ["broker started"]
-    assert (events[0]["service"], events[0]["data"]) == (broker.service_url, str(tmp_path / "data"))
+    assert [each["event"] for each in events[:2]] == ["every user of this machine may do everything", "broker started"]
+    assert (events[1]["service"], events[1]["data"]) == (broker.service_url, str(tmp_path / "data"))
     assert [each["event"] for each in events[-2:]] == ["broker stops", "broker stopped"]
     refused = [each for each in events if each["event"] == "request refused"]
     assert any("nobody-made-it" in each.get("reason", "") for each in refused)
