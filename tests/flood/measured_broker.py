@@ -28,6 +28,7 @@ import uvloop
 
 from broker_core.server import __main__ as program
 from broker_core.server import conversation, process
+from broker_core.server.admin.requests import AdminRequest
 from broker_core.server.session import SessionState
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -142,12 +143,18 @@ def _fail_at_lookups() -> None:
     conversation.RULES[BaseCommand.LOOKUP] = lookup._replace(names=lambda command: {}[command])  # type: ignore[index]
 
 
+def _fail_at_subscriptions() -> None:
+    AdminRequest.subscription_name = property(lambda request: {}[request])  # type: ignore[assignment, method-assign]
+
+
 FAULTS: Final[dict[str, Callable[[], None]]] = {
     "rights": _forget_rights,
     "strangers": _serve_strangers,
     "lookups": _fail_at_lookups,
+    "subscriptions": _fail_at_subscriptions,
 }
-"""Faults to plant: rights that are not checked, clients that are served before CONNECT, a bug in one command."""
+"""Faults to plant: rights that are not checked, clients that are served before CONNECT, a bug in one command, a bug in
+requests that name a subscription."""
 
 
 def _work(cpu_ms: int, loop: asyncio.AbstractEventLoop, done: threading.Event) -> None:

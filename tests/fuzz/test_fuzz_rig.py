@@ -10,6 +10,7 @@ import pytest
 
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from scripts.openapi import openapi
 from tests.flood.common import command_of, subscribing
 from tests.flood.measured_broker import FAULTS
 from tests.flood.rig import turn_ms_max
@@ -17,7 +18,8 @@ from tests.fuzz import clients
 from tests.fuzz.clients import Kind
 from tests.fuzz.mutations import ends_with_a_frame
 from tests.fuzz.rig import Run, command_input, frame_input, frames_run, fresh_world, play, runs
-from tests.fuzz.world import BOSS, World
+from tests.fuzz.schemathesis_rig import named
+from tests.fuzz.world import BOSS, NOBODY, World
 
 _SLACK = 5
 """How much longer a turn may take here: caches are cold, and the machine has other things to do."""
@@ -65,6 +67,22 @@ def test_the_rig_notices_a_fault(
     if fault != "rights":  # a fresh broker has no fault that was planted later
         assert input_of(0).hex() in found.failures[0]
     assert fault in FAULTS
+
+
+def test_the_rig_notices_a_request_that_fails(world: World) -> None:
+    """A bug in one kind of request is an answer with 500, and a line of the log."""
+    world.target.harm("fault subscriptions")
+    (run,) = [run for run in runs(1, 0, 0, 2_000) if run.client == f"role {NOBODY}"]
+    failures = play(world, run, turn_max_ms=1e9).failures
+    assert any(", request " in each and ": 500 b" in each for each in failures)
+    assert any("Traceback" in each for each in failures)
+
+
+def test_schemathesis_is_told_what_exists() -> None:
+    """Half the names in the paths of its requests lead to something."""
+    parameters = named(openapi())["components"]["parameters"]
+    assert "kept" in parameters["tenant"]["schema"]["anyOf"][0]["enum"]
+    assert "anyOf" not in parameters["key"]["schema"]
 
 
 def test_the_input_that_changed_the_state_is_found(world: World) -> None:
