@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Final
 
-from broker_core.base.limits import PROTOCOL_VERSION
 from broker_core.wire import commands
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe
@@ -27,9 +26,12 @@ from tests.fuzz.world import BOSS, MAKER, NAMESPACES, NOBODY, USER, World, words
 from tests.server.credentials import PASSWORD, connect, token
 
 _PING: Final = encode_command(commands.ping())
-_PONG: Final = commands.pong().SerializeToString()
+_TYPE_TAG: Final = 0x08
 _ANSWER_S: Final = 60.0
 """A broker that says nothing for so long has forgotten a client."""
+
+_SHORT_S: Final = 0.02
+"""Life of a token that ends at once, but not before the broker has seen it."""
 
 _INPUTS_OF_A_CONNECTION: Final = 40
 _REMEMBERED: Final = 10_000
@@ -40,25 +42,25 @@ _SAID_TO_STRANGERS: Final = frozenset({BaseCommand.ERROR, BaseCommand.PING, Base
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of client: ``beginning`` is sent before its first input, and ``words`` are those it knows.
+    """A kind of client: ``beginning`` makes the bytes before its first input, and ``words`` are those it knows.
 
     ``is_stranger``: the broker may tell it nothing but errors. ``ends``: its connection ends whatever it sends.
-    ``may_change``: the tenant or namespace, or "" where it may change nothing.
+    ``may_change``: the tenant or namespace, or "" where it may change nothing. ``awaits``: the command that must come
+    before the first input.
     """
 
     name: str
     words: Words
-    beginning: bytes = b""
+    beginning: Callable[[], bytes] = bytes
     is_stranger: bool = False
     ends: bool = False
     may_change: str = ""
+    awaits: int | None = None
 
 
-def hello(role: str) -> bytes:
-    """CONNECT with a token of ``role``."""
-    command = commands.connect("fuzz", PROTOCOL_VERSION)
-    command.connect.auth_method_name, command.connect.auth_data = "token", token(role).encode()
-    return encode_command(command)
+def hello(role: str, *, lives_s: float | None = None) -> bytes:
+    """CONNECT with a token of ``role``, that is good for ever or for so long from now."""
+    return encode_command(connect("token", token(role, lives_s=lives_s), refresh=True))
 
 
 def _opened(namespace: str, *, consumes: bool) -> bytes:
@@ -81,29 +83,35 @@ _NOBODYS: Final = words_of(NAMESPACES, ("", NOBODY))
 
 STRANGER: Final = Kind("before CONNECT", _ALL, is_stranger=True)
 REFUSED: Final = Kind(
-    "after a refused CONNECT", _ALL, encode_command(connect("token", b"garbage")), is_stranger=True, ends=True
+    "after a refused CONNECT", _ALL, lambda: encode_command(connect("token", b"garbage")), is_stranger=True, ends=True
 )
 WRONG_PASSWORD: Final = Kind(
     "during the check of a wrong password",
     _ALL,
-    encode_command(connect("basic", f"{USER}:wrong")),
+    lambda: encode_command(connect("basic", f"{USER}:wrong")),
     is_stranger=True,
     ends=True,
 )
 PASSWORD_CHECKED: Final = Kind(
-    "during the check of a password", _NOBODYS, encode_command(connect("basic", f"{USER}:{PASSWORD}"))
+    "during the check of a password", _NOBODYS, lambda: encode_command(connect("basic", f"{USER}:{PASSWORD}"))
 )
-WITHOUT_RIGHTS: Final = Kind("a role without rights", _NOBODYS, hello(NOBODY))
+WITHOUT_RIGHTS: Final = Kind("a role without rights", _NOBODYS, lambda: hello(NOBODY))
+ASKED: Final = Kind(
+    "asked for fresh credentials",
+    _NOBODYS,
+    lambda: hello(NOBODY, lives_s=_SHORT_S),
+    awaits=BaseCommand.AUTH_CHALLENGE,
+)
 PRODUCES: Final = Kind(
     "a role that may produce",
     words_of(NAMESPACES, ("", MAKER)),
-    hello(MAKER) + _opened("open/made", consumes=False),
+    lambda: hello(MAKER) + _opened("open/made", consumes=False),
     may_change="open/made",
 )
 OWNS: Final = Kind(
     "an administrator",
     words_of(("mine/own", "mine/own", "kept/a"), ("", BOSS)),
-    hello(BOSS) + _opened("mine/own", consumes=True),
+    lambda: hello(BOSS) + _opened("mine/own", consumes=True),
     may_change="mine",
 )
 
@@ -145,9 +153,15 @@ class Client:
 
     def send(self, content: bytes) -> None:
         """Send an input, and wait until the broker has acted on it."""
-        beginning = b"" if self._socket is not None else self._kind.beginning
+        beginning = b"" if self._socket is not None else self._kind.beginning()
         link = self._socket or self._come()
         self._sent.append(content)
+        if beginning and self._kind.awaits is not None:
+            link.sendall(beginning)
+            beginning = b""
+            if not self._hears(link, self._kind.awaits):
+                self.leave()  # a machine so busy that the token had expired when it came
+                return
         is_whole = ends_with_a_frame(content)
         try:
             link.sendall(beginning + content + (_PING if is_whole else b""))
@@ -156,7 +170,7 @@ class Client:
         except OSError:
             self.leave()  # the broker was quicker
             return
-        if not self._is_served(link) or len(self._sent) == _INPUTS_OF_A_CONNECTION:
+        if not self._hears(link, BaseCommand.PONG) or len(self._sent) == _INPUTS_OF_A_CONNECTION:
             self.leave()
         elif self._kind.ends:
             raise WrongAnswerError("the connection did not end")
@@ -175,11 +189,11 @@ class Client:
             self._socket.close()
         self._socket = None
 
-    def _is_served(self, link: socket.socket) -> bool:
-        """Whether a PONG comes before the end of the connection."""
+    def _hears(self, link: socket.socket, kind: int) -> bool:
+        """Whether a command of this kind comes before the end of the connection."""
         while True:
             for command in self._commands():
-                if command == _PONG:
+                if command[:2] == bytes((_TYPE_TAG, kind)):
                     return True
                 self._look_at(command)
             try:

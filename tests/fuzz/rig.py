@@ -35,6 +35,7 @@ from tests.fuzz.world import BOSS, MAKER, NOBODY, SUPERUSER, State, World, diffe
 
 COMMANDS_FROM: Final = (
     *(clients.STRANGER, clients.REFUSED, clients.WRONG_PASSWORD, clients.PASSWORD_CHECKED, clients.WITHOUT_RIGHTS),
+    clients.ASKED,
 )
 """Clients that send commands, every other one mutated."""
 

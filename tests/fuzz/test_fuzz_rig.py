@@ -89,7 +89,7 @@ def test_the_input_that_changed_the_state_is_found(world: World) -> None:
     """An administrator who may change nothing, by his eleventh input, is named with that input, on a fresh broker."""
     harmless = encode_command(BaseCommand(type=BaseCommand.PING, ping={}))
     making = encode_command(subscribing("mine/own/plain", 7, name="new"))
-    kind = replace(clients.OWNS, beginning=clients.hello(BOSS), may_change="")
+    kind = replace(clients.OWNS, beginning=lambda: clients.hello(BOSS), may_change="")
     run = frames_run(kind, "commands", lambda number: making if number >= 10 else harmless, 20)
     (failure,) = play(world, run, turn_max_ms=1e9).failures
     assert f"input 10: {making.hex()}" in failure
