@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -54,7 +53,8 @@ class Schemathesis:
         command += ["--url", world.target.http_url, "--checks", "not_a_server_error", "--warnings", "off"]
         command += ["--phases", _PHASES, "--max-examples", str(self._examples), "--seed", str(self._requests.seed)]
         command += [part for name, value in self._requests.headers.items() for part in ("--header", f"{name}: {value}")]
-        ended = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+        folder = self._document.parent  # the program leaves notes in the folder it is run in
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
         cases = _CASES.search(ended.stdout)
         self.cases = int(cases[1].replace(",", "")) if cases else 0
         if ended.returncode == 0 and self.cases:
