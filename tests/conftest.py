@@ -114,6 +114,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if _group(item).startswith("java"):
+            item.add_marker(pytest.mark.pulsar)  # Maven brings its client
         if item.nodeid.startswith(PROGRAMS):
             item.add_marker(pytest.mark.programs)
     items.sort(key=_turn)
