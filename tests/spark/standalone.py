@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Standalone``: a Spark standalone cluster from the installed pyspark, on loopback: a master and two workers.
+"""``Standalone``: a Spark standalone cluster from the installed pyspark: a master beside the driver, and two workers.
 
-Owns their processes, and which worker runs a task. A killed worker takes its executors with it, as a lost machine does.
+Owns their processes, on which machines they are, and which worker runs a task. A killed worker takes its executors with
+it, as a lost machine does.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyspark
 
@@ -28,10 +29,21 @@ WORKERS: Final = 2
 JOB_S_MAX: Final = 500
 
 
+class Machine(NamedTuple):
+    """A machine: its address, and the beginning of each command that runs there."""
+
+    address: str = "127.0.0.1"
+    command: tuple[str, ...] = ()
+
+
+HERE: Final = Machine()
+
+
 @dataclass(frozen=True, slots=True)
 class Standalone:
-    """A running one. ``master``: what a session is made with."""
+    """A running one. ``master``: what a session is made with. ``driver``: the machine of drivers, and of the master."""
 
+    driver: Machine
     master: str
     folder: Path
     workers: list[subprocess.Popen[bytes]]
@@ -46,8 +58,10 @@ class Standalone:
 
     def start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
         """The same, without waiting for it: ``outcome`` does."""
-        command = [sys.executable, str(Path(__file__).with_name(program)), self.master, *arguments]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        script = str(Path(__file__).with_name(program))
+        command = [*self.driver.command, sys.executable, script, self.master, *arguments]
+        environment = os.environ | {"SPARK_LOCAL_IP": self.driver.address}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
     def kill_worker_at_work(self) -> None:
         """Kill one of which an executor has left a file ``held``, once there is one, with all that it has started."""
@@ -76,13 +90,17 @@ def outcome(job: subprocess.Popen[str]) -> Any:
 
 
 def rows_over_a_killed_worker(
-    folder: Path, options: Mapping[str, str], count: int, meanwhile: Callable[[], None]
+    folder: Path,
+    options: Mapping[str, str],
+    count: int,
+    meanwhile: Callable[[], None],
+    machines: Sequence[Machine] = (HERE,) * (1 + WORKERS),
 ) -> Any:
     """What a stream delivers, each row as often as it does, and how it failed if it did.
 
     A worker is killed while a task of its executor has rows and waits; ``meanwhile`` sends the rest of ``count`` rows.
     """
-    with running_standalone(folder) as standalone:
+    with running_standalone(folder, machines) as standalone:
         job = standalone.start("held_stream_job.py", json.dumps(options), str(folder), str(count))
         try:
             standalone.kill_worker_at_work()
@@ -93,33 +111,36 @@ def rows_over_a_killed_worker(
 
 
 @contextlib.contextmanager
-def running_standalone(folder: Path) -> Iterator[Standalone]:
-    """Run one in ``folder``."""
+def running_standalone(folder: Path, machines: Sequence[Machine] = (HERE,) * (1 + WORKERS)) -> Iterator[Standalone]:
+    """Run one in ``folder``, on ``machines``: the driver's, and one for each worker."""
+    driver, *others = machines
     with contextlib.ExitStack() as cluster:
         log = folder / "master.log"
-        cluster.enter_context(_daemon("master.Master", log, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"))
+        cluster.enter_context(_daemon("master.Master", log, driver, "--port", "0", "--webui-port", "0"))
         master = _found(log, r"Starting Spark master at (spark://\S+)")
-        workers = [cluster.enter_context(_worker(folder, number, master)) for number in range(WORKERS)]
+        workers = [cluster.enter_context(_worker(folder, *each, master)) for each in enumerate(others)]
         for number in range(WORKERS):
             _found(folder / f"worker-{number}.log", r"(Successfully registered with master)")
-        yield Standalone(master, folder, workers)
+        yield Standalone(driver, master, folder, workers)
 
 
-def _worker(folder: Path, number: int, master: str) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
-    size = ["--cores", "1", "--memory", "600m", "--webui-port", "0", "--host", "127.0.0.1"]
+def _worker(
+    folder: Path, number: int, machine: Machine, master: str
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    size = ["--cores", "1", "--memory", "600m", "--webui-port", "0"]
     work = ["--work-dir", str(folder / f"work-{number}")]
-    return _daemon("worker.Worker", folder / f"worker-{number}.log", *size, *work, master)
+    return _daemon("worker.Worker", folder / f"worker-{number}.log", machine, *size, *work, master)
 
 
 @contextlib.contextmanager
-def _daemon(name: str, log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def _daemon(name: str, log: Path, machine: Machine, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """One of Spark's own processes, for the length of the block; what it starts is of its process group."""
-    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "300m"}
+    environment = os.environ | {"SPARK_LOCAL_IP": machine.address, "SPARK_DAEMON_MEMORY": "300m"}
     environment["SPARK_DAEMON_JAVA_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"]
     use_this_python(environment)
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [SPARK_CLASS, f"org.apache.spark.deploy.{name}", *arguments],
+            [*machine.command, SPARK_CLASS, f"org.apache.spark.deploy.{name}", "--host", machine.address, *arguments],
             stdout=out,
             stderr=out,
             env=environment,

@@ -12,7 +12,7 @@ from pulsarish_spark import use_this_python
 
 def standalone_session(master: str) -> SparkSession:
     """On executors that are other processes than the driver."""
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     use_this_python()
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.memory", "600m").config("spark.executor.memory", "512m")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 def test_two_worker_processes_write_and_read(broker: Broker, topic: str, tmp_path: Path) -> None:
     """Executors share nothing with the driver but what travels in the partitions."""
     broker.create(topic, 2)
+    reached_by = json.dumps({"service.url": broker.service_url})
     with running_standalone(tmp_path) as standalone:
-        result = standalone.run("cluster_job.py", broker.service_url, topic, str(tmp_path / "checkpoint"))
+        result = standalone.run("cluster_job.py", reached_by, topic, str(tmp_path / "checkpoint"))
         assert result == {"batch": list(range(1000)), "copied": list(range(1000))}
         assert all(standalone.executors(number) for number in range(WORKERS))
 
