@@ -60,6 +60,7 @@ PROGRAMS: Final = (
     "tests/lockstep/",
     "tests/routing/",
     "tests/spark/test_connect.py",
+    "tests/spark/test_machines.py",
     "tests/spark/test_page_examples.py",
     "tests/spark/test_pipelines.py",
     "tests/test_readme.py::test_the_example_runs",

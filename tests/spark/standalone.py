@@ -63,8 +63,11 @@ class Standalone:
         environment = os.environ | {"SPARK_LOCAL_IP": self.driver.address}
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
-    def kill_worker_at_work(self) -> None:
-        """Kill one of which an executor has left a file ``held``, once there is one, with all that it has started."""
+    def kill_worker_at_work(self, job: subprocess.Popen[str]) -> None:
+        """Kill one of which an executor has left a file ``held``, once there is one, with all that it has started.
+
+        AssertionError with what ``job`` said if that ends before.
+        """
 
         def held() -> list[int]:
             return [
@@ -73,7 +76,8 @@ class Standalone:
                 if any((executor / "held").exists() for executor in self.executors(number))
             ]
 
-        eventually(lambda: bool(held()), "a task is held up")
+        eventually(lambda: bool(held()) or job.poll() is not None, "a task is held up")
+        assert job.poll() is None, outcome(job)
         victim = self.workers[held()[0]]
         os.killpg(victim.pid, signal.SIGKILL)
         victim.wait()
@@ -103,7 +107,7 @@ def rows_over_a_killed_worker(
     with running_standalone(folder, machines) as standalone:
         job = standalone.start("held_stream_job.py", json.dumps(options), str(folder), str(count))
         try:
-            standalone.kill_worker_at_work()
+            standalone.kill_worker_at_work(job)
             meanwhile()
         finally:
             (folder / "go-on").touch()

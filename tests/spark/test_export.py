@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
 from broker_core.base.errors import ConfigError, UsageError
+from broker_core.base.local_access import token_at
 from pulsarish_spark import DataLossError, export_batch, read_arrow, replay
 from pulsarish_spark.__main__ import commands
 from pulsarish_spark.replaying.export_file import write_export
@@ -166,11 +167,13 @@ def test_the_file_says_what_it_is_and_no_secret(broker: Broker, topic: str, tmp_
     query.drain()
     query.stop()
     checkpoint = checkpoint_of(tmp_path, [query.end])
-    options: dict[str, Any] = {"service.url": broker.service_url, "token": "top-secret", "columns": "value"}
+    token = token_at(broker.service_url, os.environ)
+    assert token is not None
+    options: dict[str, Any] = {"service.url": broker.service_url, "token": token.reveal(), "columns": "value"}
     export_batch(checkpoint, tmp_path / "batch.parquet", **options)
     text = pq.read_metadata(tmp_path / "batch.parquet").metadata[b"pulsarish.export"].decode()
     said = json.loads(text)
-    assert "top-secret" not in text
+    assert token.reveal() not in text
     assert said["options"]["service.url"] == broker.service_url
     assert (said["form"], said["batch"], said["rows"], said["columns"]) == (1, 0, 3, ["value"])
     assert said["end"] == query.end
