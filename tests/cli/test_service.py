@@ -62,9 +62,10 @@ def test_nobody_is_told_where_nobody_waits(capsys: pytest.CaptureFixture[str], t
 
 def _accepts(words: list[str]) -> None:
     """The command line of ``pulsarish`` is one that click takes."""
-    command = cli.get_command(click.Context(cli), words[0])
+    parent = click.Context(cli, **cli.context_settings)  # or the command would know -h no more: it keeps its options
+    command = cli.get_command(parent, words[0])
     assert command is not None
-    command.make_context(words[0], words[1:])
+    command.make_context(words[0], words[1:], parent=parent)
 
 
 def test_the_unit_starts_a_broker() -> None:
