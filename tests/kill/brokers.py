@@ -60,7 +60,7 @@ class BrokerSeries:
         """Start the next broker; does not wait."""
         port, http_port = (int(url.rpartition(":")[2]) for url in (self.service_url, self.http_url))
         addresses = ["--port", str(port), "--http-port", str(http_port)]
-        command = [PULSARISH, "serve", "--data-dir", str(self._data_dir), *addresses, *self._options]
+        command = [PULSARISH, "serve", "--open", "--data-dir", str(self._data_dir), *addresses, *self._options]
         if cold:
             self._cold = self._spawn(command)
             self._pid = self._cold.pid
