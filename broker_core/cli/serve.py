@@ -179,10 +179,12 @@ def _no_port(what: str) -> PulsarishError:
 
 
 def _greet(directory: Path, settings: Settings, url: str) -> None:
+    from broker_core.server.security.reach import is_open
+
     say(f"data        {directory}")
     say(f"durability  {settings.durability}" + (" (confirmed means on disk)" if settings.durability == "sync" else ""))
-    if settings.open_to_local_users:
-        say("open        every user of this machine may read, write and delete everything")
+    if is_open(settings):
+        say("open        whoever reaches the ports may read, write and delete everything")
     else:
         say("closed      programs of this user are let in; others need a token: pulsarish token show")
     say(f"try         pulsarish produce hello -m hi --url {url}")

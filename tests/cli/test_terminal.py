@@ -115,6 +115,16 @@ def test_a_person_who_starts_a_broker_is_told_what_to_do_next(tmp_path: Path) ->
         assert words in shown
 
 
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [("openToLocalUsers=false", "closed"), ("openToLocalUsers=true", "open"), ("openToNetwork=true", "open")],
+)
+def test_a_broker_that_starts_at_a_terminal_says_who_is_let_in(tmp_path: Path, setting: str, word: str) -> None:
+    """In one line."""
+    ports = ("--port", "0", "--http-port", "0", "--idle-stop", "1")
+    assert f"\n{word} " in at_a_terminal(tmp_path, "serve", *ports, "--set", setting).replace("\r", "")
+
+
 def test_help_and_version_need_no_broker(lonely: Pulsarish) -> None:
     """Everywhere -h works, and the version is the package's."""
     from broker_core import __version__
