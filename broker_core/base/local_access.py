@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from broker_core.base.errors import ConfigError
-from broker_core.base.private_files import make_directory, private_opener
+from broker_core.base.private_files import make_directory, private_opener, replace_private
 from broker_core.base.runtime import DATA_SUBDIR, RUNTIME_FILE, RuntimeInfo, has_directory
 from broker_core.base.secret import Secret
 
@@ -30,7 +30,7 @@ TOKEN_FILE: Final = "token"  # noqa: S105 - a name
 
 _TOKEN_BYTES: Final = 32
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}\n")
-"""So many random bytes in URL-safe base64."""
+"""Random bytes of this number, in URL-safe base64."""
 
 _NOTES: Final = "brokers"
 
@@ -42,17 +42,9 @@ def make_token(data_dir: Path) -> Secret:
     """
     if (token := token_of(data_dir)) is not None:
         return token
-    path = data_dir / TOKEN_FILE
-    fresh = path.with_name(f"{TOKEN_FILE}.new")
-    fresh.unlink(missing_ok=True)
-    with open(fresh, "x", opener=private_opener, encoding="ascii") as file:
-        file.write(f"{secrets.token_urlsafe(_TOKEN_BYTES)}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    made = token_of(data_dir)
-    assert made is not None
-    return made
+    made = secrets.token_urlsafe(_TOKEN_BYTES)
+    replace_private(data_dir / TOKEN_FILE, f"{made}\n".encode(), durable=True)
+    return Secret(made)
 
 
 def token_of(data_dir: Path) -> Secret | None:
@@ -79,20 +71,15 @@ def announce(data_dir: Path, urls: Iterable[str], env: Mapping[str, str]) -> Non
     folder = _notes(env)
     make_directory(str(folder))
     for port in _ports(urls):
-        note = folder / str(port)
-        fresh = note.with_name(f"{note.name}.{os.getpid()}")
-        fresh.unlink(missing_ok=True)
-        with open(fresh, "x", opener=private_opener, encoding="utf-8") as file:
-            file.write(str(data_dir))
-        fresh.replace(note)
+        replace_private(folder / str(port), os.fsencode(data_dir))
 
 
 def withdraw(data_dir: Path, urls: Iterable[str], env: Mapping[str, str]) -> None:
     """Take those notes back that are still of this broker."""
-    with suppress(OSError, ConfigError):
-        for port in _ports(urls):
+    for port in _ports(urls):
+        with suppress(OSError, ConfigError):
             note = _notes(env) / str(port)
-            if _read(note) == str(data_dir):
+            if _read(note) == data_dir:
                 note.unlink(missing_ok=True)
 
 
@@ -102,7 +89,7 @@ def token_at(url: str, env: Mapping[str, str]) -> Secret | None:
         port = urlsplit(url).port
         if port is None or not is_this_machine(urlsplit(url).hostname or ""):
             return None
-        directory = Path(_read(_notes(env) / str(port)))
+        directory = _read(_notes(env) / str(port))
         with open(directory / RUNTIME_FILE, "rb", opener=private_opener) as file:
             info = RuntimeInfo.read(file)
         if info is None or not has_directory(info, directory):
@@ -132,6 +119,6 @@ def _notes(env: Mapping[str, str]) -> Path:
     raise ConfigError("there is no folder for the state of this user: HOME is not set", hint="set HOME")
 
 
-def _read(note: Path) -> str:
-    with open(note, opener=private_opener, encoding="utf-8") as file:
-        return file.read()
+def _read(note: Path) -> Path:
+    with open(note, "rb", opener=private_opener) as file:
+        return Path(os.fsdecode(file.read()))

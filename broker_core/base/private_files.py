@@ -80,6 +80,24 @@ def make_directory(path: str) -> None:
             _sync_name(around)
 
 
+def replace_private(path: str | os.PathLike[str], content: bytes, *, durable: bool = False) -> None:
+    """Give the file ``path`` this content all at once, readable by its owner only; ``durable``: no power loss takes it.
+
+    OSError as the system says.
+    """
+    draft = f"{os.fspath(path)}.{os.getpid()}"
+    with suppress(FileNotFoundError):
+        os.unlink(draft)
+    with open(draft, "xb", opener=private_opener) as file:
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(draft, path)
+    if durable:
+        _sync_name(os.path.abspath(path))
+
+
 def other_owner(path: str | os.PathLike[str]) -> str:
     """Name, or number, of the user whose ``path`` is, if that is not this process's; "" if it is, or there is none."""
     try:

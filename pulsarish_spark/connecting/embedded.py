@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, OperationTimeoutError, PulsarishError
-from broker_core.base.private_files import make_directory, other_owner, private_opener
+from broker_core.base.private_files import make_directory, other_owner, private_opener, replace_private
 from broker_core.base.runtime import (
     DATA_LOCK_FILE,
     EMBEDDED_LOG_FILE,
@@ -349,11 +349,7 @@ def _last_ports(data_dir: Path) -> Ports:
 
 def _keep_ports(data_dir: Path, info: RuntimeInfo) -> None:
     ports = Ports(urlsplit(info.service_url).port or 0, urlsplit(info.http_url).port or 0)
-    draft = data_dir / f"{PORTS_FILE}.{os.getpid()}"
-    draft.unlink(missing_ok=True)
-    with open(draft, "x", opener=private_opener) as file:
-        json.dump(ports._asdict(), file)
-    draft.replace(data_dir / PORTS_FILE)
+    replace_private(data_dir / PORTS_FILE, json.dumps(ports._asdict()).encode())
 
 
 def _last_words(data_dir: Path) -> str:

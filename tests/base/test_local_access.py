@@ -94,6 +94,16 @@ def test_the_note_of_another_broker_is_not_taken_back(tmp_path: Path, env: dict[
         assert token_at(SERVICE, env) == token
 
 
+def test_each_note_is_taken_back_also_where_another_has_gone(tmp_path: Path, env: dict[str, str]) -> None:
+    """Whatever order the ports come in."""
+    notes = tmp_path / "home" / ".local" / "state" / "pulsarish" / "brokers"
+    for gone in ("61234", "61235"):
+        announce(tmp_path, (SERVICE, HTTP), env)
+        (notes / gone).unlink()
+        withdraw(tmp_path, (SERVICE, HTTP), env)
+        assert not list(notes.iterdir())
+
+
 def test_without_a_home_there_is_no_note(tmp_path: Path) -> None:
     """A service account may have none; programs then name the directory."""
     with pytest.raises(ConfigError, match="HOME is not set"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import ConfigError
+from broker_core.base.local_access import is_this_machine
 
 PORT_DEFAULT: Final = 6650
 TLS_PORT_DEFAULT: Final = 6651
@@ -29,7 +30,7 @@ class BrokerAddress(NamedTuple):
     @property
     def is_this_machine(self) -> bool:
         """Whether what is sent there stays on this machine, as far as the name tells."""
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+        return is_this_machine(self.host)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
