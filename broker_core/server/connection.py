@@ -345,7 +345,7 @@ class Endpoint(ListeningPort[Connection]):
         super().__init__(lambda: Connection(node, self, loop), backlog=_BACKLOG)
 
     def sessions(self) -> list[Session]:
-        """Those of the clients that are connected now."""
+        """Sessions of the clients that are connected now."""
         return [connection.session for connection in self.connections]
 
     def stop_accepting(self) -> None:

@@ -98,7 +98,7 @@ class Session:
 
     @property
     def identity(self) -> Identity | None:
-        """Who the client is; None before that is known, and at an open broker."""
+        """Identity of the client; None before it is known, and at an open broker."""
         return self.login.identity
 
     @property

@@ -137,7 +137,7 @@ class _Copy:
 
     @contextmanager
     def _catalogue(self) -> Iterator[Catalogue]:
-        """What the catalogue of the original says now, read from both of its files."""
+        """The catalogue of the original as of now, read from both of its files."""
         catalogue = Catalogue(self._disk, self._source, create=False)
         try:
             yield catalogue

@@ -114,4 +114,4 @@ def encrypted_messages_that_nobody_reads(target: Target, size: float) -> None:
         for number in range(int(60 * size) or 1):
             client = stack.enter_context(_connect(target))
             must_succeed(client.subscribe("unread", f"s{number}", permits=1000))
-        time.sleep(2)
+        time.sleep(2)  # the attack itself: connections that stay open and read nothing

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a client is, and what it may do: authentication, rights, TLS of a broker's ports."""
+"""Identity and rights of clients: authentication, the table of rights, TLS of a broker's ports."""

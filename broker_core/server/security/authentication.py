@@ -66,7 +66,7 @@ class Authentication:
         return frozenset(self._providers)
 
     def know_owner(self, token: Secret) -> None:
-        """Who shows this token, that of the data directory, is its owner; others need credentials of their own."""
+        """Let in the owner of the data directory by its ``token``; other clients need credentials of their own."""
         self._providers["token"] = OwnersToken(token, self._providers.get("token"))
 
     def identify(self, credentials: Credentials) -> Identity:

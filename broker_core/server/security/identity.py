@@ -25,7 +25,7 @@ class AuthenticationFailedError(PulsarishError):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client showed.
+    """Credentials that a client showed.
 
     Attributes:
         method: Name of the method in Pulsar's protocol: "token", "basic", "tls"; "none" or "" if it named none.
@@ -54,7 +54,7 @@ class Identity:
 
 
 class Provider(Protocol):
-    """What knows one method of authentication."""
+    """A method of authentication."""
 
     def identify(self, credentials: Credentials) -> Identity:
         """Whose the credentials are. AuthenticationFailedError: nobody's."""

@@ -45,7 +45,7 @@ _LOOK_S_MAX: Final = 30.0
 in milliseconds."""
 
 FAILED: Final = "Failed to authenticate"
-"""All that a client is told, by Pulsar's broker too."""
+"""The text of each refusal, as that of Pulsar's broker."""
 
 _UNRENEWABLE: Final = "tls"
 """A certificate is that of the connection, for all its life."""
@@ -75,7 +75,7 @@ class ClientConnection(Protocol):
 
 
 class Login:
-    """Who the client of one connection is. ``identity`` is None until that is known, and where nobody asks."""
+    """The login of one connection. ``identity`` is None until the client is known, and where nobody asks."""
 
     __slots__ = (
         "_asked", "_authentication", "_clock", "_connection", "_is_over", "_link", "_method", "_timer", "_timers",

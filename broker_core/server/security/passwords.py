@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import secrets
 import threading
 from collections import OrderedDict
-from pathlib import Path
 from typing import Final
 
 from broker_core.base.clock import Clock
 from broker_core.base.errors import ConfigError
+from broker_core.base.pem_files import stamp_of
 from broker_core.server.security.htpasswd import Users, fits, parse_users
 from broker_core.server.security.identity import AuthenticationFailedError, Credentials, Identity
 from broker_core.server.security.key_material import path_of, read_material
@@ -52,7 +51,7 @@ class PasswordProvider:
         self._key = secrets.token_bytes(32)
         self._lock = threading.Lock()
         self._good: OrderedDict[bytes, tuple[Identity, float]] = OrderedDict()
-        self._stamp = _stamp(self._path)
+        self._stamp = self._stamp_now()
         self._looked_s = clock.monotonic()
         self._is_stale = False
         self._users = self._read()
@@ -93,7 +92,7 @@ class PasswordProvider:
         if self._path is None or now_s - self._looked_s < _LOOK_S:
             return
         self._looked_s = now_s
-        if (stamp := _stamp(self._path)) != self._stamp:
+        if (stamp := self._stamp_now()) != self._stamp:
             with self._lock:
                 self._stamp, self._is_stale = stamp, True
                 self._good.clear()
@@ -113,11 +112,5 @@ class PasswordProvider:
     def _read(self) -> Users:
         return parse_users(_SETTING, read_material(_SETTING, self._setting))
 
-
-def _stamp(path: Path | None) -> tuple[int, int, int]:
-    """Numbers that differ between two contents of a file; zeroes if there is none."""
-    try:
-        status = os.stat(path) if path is not None else None
-    except OSError:
-        status = None
-    return (status.st_mtime_ns, status.st_size, status.st_ino) if status is not None else (0, 0, 0)
+    def _stamp_now(self) -> tuple[object, ...]:
+        return stamp_of(() if self._path is None else (str(self._path),))
