@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Unpack
 
+from tests.behaviour.access import Access
 from tests.behaviour.interface import (
     EARLIEST,
     PATIENCE_MS,
@@ -40,7 +41,7 @@ _numbers = itertools.count()
 class Cell:
     """One client kind on one service. What it makes is closed with it."""
 
-    def __init__(self, client_kind: str, service: Service, make: Callable[[str], AnyClient]) -> None:
+    def __init__(self, client_kind: str, service: Service, make: Callable[[str, Access], AnyClient]) -> None:
         self.client_kind = client_kind
         self.service = service
         self._make = make
@@ -63,7 +64,7 @@ class Cell:
 
     def new_client(self) -> AnyClient:
         """One more client, which the behaviour may close as if its program had ended."""
-        made = self._make(self.service.service_url)
+        made = self._make(self.service.service_url, self.service.access)
         self._clients.append(made)
         return made
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.apache_pulsar.start import UnavailableError
+from tests.behaviour.access import Access
 from tests.behaviour.cell import Cell
 from tests.behaviour.exceptions import EXCEPTIONS
 from tests.behaviour.interface import AnyClient
@@ -35,10 +36,10 @@ def java_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 def cell(request: pytest.FixtureRequest, service: Service) -> Iterator[Cell]:  # noqa: F811 - the fixture of above
     """One client on one server."""
     kind = request.param
-    makers: dict[str, Callable[[str], AnyClient]] = {"ours": OurClient, "python": PythonClient}
+    makers: dict[str, Callable[[str, Access], AnyClient]] = {"ours": OurClient, "python": PythonClient}
     if kind == "java":
         driver: Driver = request.getfixturevalue("java_driver")
-        makers["java"] = lambda url: JavaClient(driver, url)
+        makers["java"] = lambda url, access: JavaClient(driver, url, access)
     made = Cell(kind, service, makers[kind])
     yield made
     made.close()

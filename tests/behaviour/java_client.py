@@ -25,6 +25,7 @@ from typing import Any, Final
 from broker_core.wire.commands import read_position
 from broker_core.wire.proto.pulsar_api_pb2 import MessageIdData
 from tests.apache_pulsar.start import SHORT_LIVED, UnavailableError, class_path, java
+from tests.behaviour.access import PLAIN, Access
 from tests.behaviour.interface import (
     PATIENCE_MS,
     CannotExpressError,
@@ -150,11 +151,12 @@ class Driver:
 
 
 class JavaClient:
-    """What was made with it ends with it; the connections are those of the driver's one client of that address."""
+    """What was made with it ends with it; connections are those of the driver's one client of address and access."""
 
-    def __init__(self, driver: Driver, service_url: str, *, transactions: bool = False) -> None:
+    def __init__(self, driver: Driver, service_url: str, access: Access = PLAIN, *, transactions: bool = False) -> None:
         self._driver = driver
-        self.number: int = driver.ask("client", url=service_url, transactions=transactions)
+        said = {"url": service_url, "access": access.as_json(), "transactions": transactions}
+        self.number: int = driver.ask("client", **said)
         self._made: list[int] = []
 
     def _make(self, op: str, **request: object) -> Any:

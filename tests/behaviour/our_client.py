@@ -10,7 +10,21 @@ from typing import Any, Final
 
 from broker_core.base.errors import OperationTimeoutError, PulsarishError
 from broker_core.base.positions import MESSAGE_ID_EARLIEST, MESSAGE_ID_LATEST, MessageId
-from broker_core.client import Client, Consumer, DeadLetterPolicy, KeySharedPolicy, Message, Producer, Reader, TableView
+from broker_core.client import (
+    Authentication,
+    AuthenticationBasic,
+    AuthenticationTls,
+    AuthenticationToken,
+    Client,
+    Consumer,
+    DeadLetterPolicy,
+    KeySharedPolicy,
+    Message,
+    Producer,
+    Reader,
+    TableView,
+)
+from tests.behaviour.access import Access
 from tests.behaviour.interface import (
     EARLIEST,
     LATEST,
@@ -42,8 +56,14 @@ def _errors() -> Iterator[None]:
 
 
 class OurClient:
-    def __init__(self, service_url: str) -> None:
-        self._client = Client(service_url, operation_timeout_s=15)
+    def __init__(self, service_url: str, access: Access) -> None:
+        with _errors():
+            self._client = Client(
+                service_url,
+                operation_timeout_s=15,
+                authentication=_authentication(access),
+                tls_trust_certs_file_path=access.trust_certs or "",
+            )
 
     def producer(self, topic: str, choice: ProducerChoice) -> OurProducer:
         options: dict[str, Any] = {"name": choice.name, "compression": choice.compression}
@@ -205,6 +225,16 @@ class OurTableView:
 
     def close(self) -> None:
         self._view.close()
+
+
+def _authentication(access: Access) -> Authentication | None:
+    if access.token is not None:
+        return AuthenticationToken(access.token)
+    if access.certificate is not None and access.key is not None:
+        return AuthenticationTls(access.certificate, access.key)
+    if access.user is not None and access.password is not None:
+        return AuthenticationBasic(access.user, access.password)
+    return None
 
 
 def _key_shared_options(choice: ConsumerChoice) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Final
 
 import pulsar
 
+from tests.behaviour.access import Access
 from tests.behaviour.interface import (
     EARLIEST,
     LATEST,
@@ -59,9 +60,14 @@ def _errors() -> Iterator[None]:
 
 
 class PythonClient:
-    def __init__(self, service_url: str) -> None:
+    def __init__(self, service_url: str, access: Access) -> None:
         self._client = pulsar.Client(
-            service_url, operation_timeout_seconds=15, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+            service_url,
+            authentication=_authentication(access),
+            operation_timeout_seconds=15,
+            logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+            tls_trust_certs_file_path=access.trust_certs,
+            tls_validate_hostname=access.trust_certs is not None,
         )
 
     def producer(self, topic: str, choice: ProducerChoice) -> PythonProducer:
@@ -257,6 +263,16 @@ class PythonTableView:
 
     def close(self) -> None:
         self._view.close()
+
+
+def _authentication(access: Access) -> pulsar.Authentication | None:
+    if access.token is not None:
+        return pulsar.AuthenticationToken(access.token)
+    if access.certificate is not None:
+        return pulsar.AuthenticationTLS(access.certificate, access.key)
+    if access.user is not None:
+        return pulsar.AuthenticationBasic(access.user, access.password)
+    return None
 
 
 def _fields(message: Outgoing) -> dict[str, object]:

@@ -34,9 +34,8 @@ def test_an_old_java_client_sends_receives_and_acknowledges(version: str, tmp_pa
     except UnavailableError as missing:
         pytest.skip(str(missing))
     with RunningBroker(tmp_path / "data") as broker:
-        cell = Cell(
-            "java", Service("pulsarish", broker.service_url, broker.http_url), lambda url: JavaClient(driver, url)
-        )
+        service = Service("pulsarish", broker.service_url, broker.http_url)
+        cell = Cell("java", service, lambda url, access: JavaClient(driver, url, access))
         topic = cell.topic()
         consumer = cell.consumer(topic)
         cell.send(topic, "abc")

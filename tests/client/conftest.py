@@ -13,15 +13,17 @@ import pytest
 from broker_core.base.names import TopicName
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
+from tests.behaviour.access import PLAIN, Access
 
 
 @dataclass(frozen=True)
 class Service:
-    """A running server: ours, or a real Apache Pulsar."""
+    """A running server: ours, or a real Apache Pulsar. ``access`` opens it to clients."""
 
     kind: str
     service_url: str
     http_url: str
+    access: Access = PLAIN
 
     @property
     def tells_indexes(self) -> bool:

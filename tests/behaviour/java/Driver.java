@@ -208,11 +208,13 @@ public final class Driver {
         return null;
     }
 
-    /** One for each address, for ever: it takes two seconds to close one. One more where transactions are made. */
+    /** One for each address and access, for ever: it takes two seconds to close one. One more for transactions. */
     private synchronized JsonNode client(JsonNode request) throws Exception {
         boolean transactions = request.path("transactions").asBoolean();
         String url = text(request, "url");
-        Integer known = clients.get(url + transactions);
+        JsonNode access = request.path("access");
+        String name = url + transactions + access;
+        Integer known = clients.get(name);
         if (known != null) {
             return json.getNodeFactory().numberNode(known);
         }
@@ -220,8 +222,14 @@ public final class Driver {
         if (transactions) {
             builder.enableTransaction(true);
         }
+        if (access.hasNonNull("trust_certs")) {
+            builder.tlsTrustCertsFilePath(text(access, "trust_certs")).enableTlsHostnameVerification(true);
+        }
+        if (access.hasNonNull("plugin")) {
+            builder.authentication(access.get("plugin").get(0).asText(), access.get("plugin").get(1).asText());
+        }
         JsonNode made = kept(builder.build());
-        clients.put(url + transactions, made.asInt());
+        clients.put(name, made.asInt());
         return made;
     }
 
