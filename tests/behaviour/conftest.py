@@ -11,9 +11,10 @@ import pytest
 from tests.apache_pulsar.start import UnavailableError
 from tests.behaviour.access import Access
 from tests.behaviour.cell import Cell
+from tests.behaviour.driver import DrivenClient, Driver
 from tests.behaviour.exceptions import EXCEPTIONS
 from tests.behaviour.interface import AnyClient
-from tests.behaviour.java_client import VERSION, Driver, JavaClient
+from tests.behaviour.java_client import VERSION, start_java
 from tests.behaviour.our_client import OurClient
 from tests.behaviour.python_client import PythonClient
 from tests.client.conftest import Service, service  # noqa: F401 - a fixture
@@ -25,7 +26,7 @@ CLIENTS = ("ours", "python", "java")
 def java_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """The process of the Java client; skips where Java, javac or Maven is missing."""
     try:
-        driver = Driver(tmp_path_factory.mktemp("java-client") / "log", os.environ.get(VERSION))
+        driver = start_java(tmp_path_factory.mktemp("java-client") / "log", os.environ.get(VERSION))
     except UnavailableError as missing:
         pytest.skip(str(missing))
     yield driver
@@ -39,7 +40,7 @@ def cell(request: pytest.FixtureRequest, service: Service) -> Iterator[Cell]:  #
     makers: dict[str, Callable[[str, Access], AnyClient]] = {"ours": OurClient, "python": PythonClient}
     if kind == "java":
         driver: Driver = request.getfixturevalue("java_driver")
-        makers["java"] = lambda url, access: JavaClient(driver, url, access)
+        makers["java"] = lambda url, access: DrivenClient(driver, url, access)
     made = Cell(kind, service, makers[kind])
     yield made
     made.close()

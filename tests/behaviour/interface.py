@@ -3,7 +3,8 @@
 
 Owns the options, the message as seen and the two ways to fail: ``RefusedError`` (the client or the broker said no) and
 ``CannotExpressError`` (this client has no words for it, which has to be listed in ``exceptions.py``). Values, keys and
-ordering keys are text here. Adapters: ``our_client``, ``python_client``, ``java_client``.
+ordering keys are text here. Adapters: ``our_client``, ``python_client``, and ``driver`` for
+clients in other languages.
 """
 
 from __future__ import annotations

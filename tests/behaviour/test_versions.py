@@ -10,7 +10,8 @@ import pytest
 from broker_core.testing.running_broker import RunningBroker
 from tests.apache_pulsar.start import UnavailableError
 from tests.behaviour.cell import Cell, take_and_ack, values
-from tests.behaviour.java_client import Driver, JavaClient
+from tests.behaviour.driver import DrivenClient
+from tests.behaviour.java_client import start_java
 from tests.behaviour.versions import SERVICES, differing, outcomes
 from tests.client.conftest import Service
 
@@ -30,12 +31,12 @@ CASES = (
 def test_an_old_java_client_sends_receives_and_acknowledges(version: str, tmp_path: Path) -> None:
     """Each reads answers in its own way: 4.0 fails over fields that newer and older ones do without."""
     try:
-        driver = Driver(tmp_path / "log", version)
+        driver = start_java(tmp_path / "log", version)
     except UnavailableError as missing:
         pytest.skip(str(missing))
     with RunningBroker(tmp_path / "data") as broker:
         service = Service("pulsarish", broker.service_url, broker.http_url)
-        cell = Cell("java", service, lambda url, access: JavaClient(driver, url, access))
+        cell = Cell("java", service, lambda url, access: DrivenClient(driver, url, access))
         topic = cell.topic()
         consumer = cell.consumer(topic)
         cell.send(topic, "abc")

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.behaviour.builds import cache
 from tests.behaviour.java_client import VERSION
 
 HERE: Final = Path(__file__).resolve().parent
@@ -49,9 +50,9 @@ class Client:
         """What makes the suite run with it."""
         if self.language == "java":
             return {**os.environ, VERSION: self.version}
-        folder = _cache() / f"python-client-{self.version}"
+        folder = cache() / f"python-client-{self.version}"
         if not folder.is_dir():
-            with tempfile.TemporaryDirectory(dir=_cache()) as scratch:
+            with tempfile.TemporaryDirectory(dir=cache()) as scratch:
                 fresh = Path(scratch) / "packages"
                 arguments = ["--quiet", "--no-deps", "--only-binary=:all:", "--target", str(fresh)]
                 subprocess.run(
@@ -60,12 +61,6 @@ class Client:
                 fresh.replace(folder)
         paths = [str(folder), os.environ.get("PYTHONPATH", "")]
         return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
-
-def _cache() -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pulsarish"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 @dataclass(slots=True)

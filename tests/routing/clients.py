@@ -20,7 +20,7 @@ import pulsar
 from broker_core.base.hashing import HashingScheme
 from broker_core.wire.proto.pulsar_api_pb2 import MessageIdData
 from tests.apache_pulsar.start import UnavailableError
-from tests.behaviour.java_client import Driver
+from tests.behaviour.driver import Driver
 
 GO_PROGRAM: Final = Path(__file__).resolve().parent / "go"
 DEADLINE_S: Final = 600

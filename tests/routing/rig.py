@@ -15,7 +15,8 @@ from pathlib import Path
 
 from broker_core.testing.running_broker import RunningBroker
 from tests.apache_pulsar.start import UnavailableError
-from tests.behaviour.java_client import Driver
+from tests.behaviour.driver import Driver
+from tests.behaviour.java_client import start_java
 from tests.routing import table
 from tests.routing.clients import CLIENTS, Client, Routes, go_routes, java_routes, python_routes, versions
 from tests.routing.keys import BYTES, PARTITIONS, TEXTS
@@ -53,7 +54,7 @@ def ask_all(folder: Path) -> dict[Client, Routes | UnavailableError]:
         broker = open_things.enter_context(RunningBroker(folder / "data"))
         driver = None
         with contextlib.suppress(UnavailableError):
-            driver = Driver(folder / "java-log")
+            driver = start_java(folder / "java-log")
             open_things.callback(driver.end)
         topics = make_topics(broker.http_url, "routes")
         for client in CLIENTS:

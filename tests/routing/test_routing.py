@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from broker_core.wire import batch as compiled_batch
-from tests.behaviour.java_client import Driver
+from tests.behaviour.driver import Driver
 from tests.client.conftest import Service
 from tests.routing import table
 from tests.routing.clients import CLIENTS, Client, Routes, java_routes, python_routes

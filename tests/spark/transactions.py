@@ -18,8 +18,8 @@ from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from tests.behaviour.driver import DrivenClient, Driver
 from tests.behaviour.interface import ProducerChoice
-from tests.behaviour.java_client import Driver, JavaClient
 from tests.spark.brokers import Broker
 
 MARKER: Final = 21
@@ -116,7 +116,7 @@ class JavaWriter:
 @contextmanager
 def java_writer(driver: Driver, cell: Broker, topic: str) -> Iterator[Writer]:
     """A writer with transactions of Pulsar's own."""
-    client = JavaClient(driver, cell.service_url, transactions=True)
+    client = DrivenClient(driver, cell.service_url, transactions=True)
     producer = client.producer(str(TopicName.parse(topic)), ProducerChoice())
     try:
         yield JavaWriter(driver, client.number, producer.number)
