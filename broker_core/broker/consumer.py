@@ -17,7 +17,7 @@ from broker_core.base.positions import Position
 from broker_core.broker.positions import PendingAcks
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest
-from broker_core.broker.sinks import ConsumerSink, Delivery
+from broker_core.broker.sinks import NO_CLIENT, ConsumerSink, Delivery
 
 OnDone = Callable[[ServerError | None], None]
 """Told the outcome of a request once it is durable; None means success."""
@@ -172,6 +172,13 @@ class Consumer:
         """Leave the subscription; what was not acknowledged goes to others. Harmless if it has left already."""
         if not self.closed:
             self.subscription.leave((self,))
+
+    def left(self) -> ConsumerSink:
+        """The subscription has let it go. Returns the sink, and lets go of it, for a client's sink has its consumer: a
+        circle would stay in memory until Python looks for circles."""
+        self.closed = True
+        sink, self.sink = self.sink, NO_CLIENT
+        return sink
 
     def flowed(self, now_ms: int) -> None:
         """The client sent permits; the time is kept for statistics."""

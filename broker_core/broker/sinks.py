@@ -7,7 +7,7 @@ Sinks never call back into the broker from inside these methods, except where it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from broker_core.base.errors import ServerError
 from broker_core.base.positions import Position
@@ -106,3 +106,17 @@ class ConsumerSink(Protocol):
 
     def closed_by_broker(self) -> None:
         """The consumer is gone (seek, topic deleted or unloaded); the client may subscribe again."""
+
+
+class _NoClient:
+    """The sink of a consumer that has left."""
+
+    writable: Final = False
+
+    def deliver(self, deliveries: list[Delivery]) -> None: ...
+    def active_changed(self, active: bool) -> None: ...
+    def end_of_topic(self) -> None: ...
+    def closed_by_broker(self) -> None: ...
+
+
+NO_CLIENT: Final[ConsumerSink] = _NoClient()

@@ -155,7 +155,7 @@ class Subscription:
         if not consumers:
             return
         for consumer in leavers:
-            consumer.closed = True
+            consumer.left()
         if len(leavers) < len(consumers):
             self.dispatcher.remove(leavers)
         else:
@@ -173,9 +173,9 @@ class Subscription:
         self.dispatcher = Dispatcher(self.cursor)
         self.last_active_ms = self._host.clock.now_ms()
         for consumer in consumers:
-            consumer.closed = True
+            sink = consumer.left()
             if consumer is not knowing:
-                consumer.sink.closed_by_broker()
+                sink.closed_by_broker()
 
     def close(self) -> None:
         """The topic is unloaded: write what is left."""
@@ -192,8 +192,11 @@ class Subscription:
             self.journal.drop()
 
     def _stop(self) -> None:
-        self.expiry.stop()
+        """Close the parts. They let go of the subscription, which has them: a circle would stay in memory until Python
+        looks for circles."""
+        self.expiry.close()
         self.reader.close()
+        self.acks.close()
         if self._awaiting_return is not None:
             self._awaiting_return.cancel()
 

@@ -303,7 +303,7 @@ class Topic:
         if subscription.durable:
             self._remember_unused(subscription)
         elif self.subscriptions.get(subscription.name) is subscription:
-            del self.subscriptions[subscription.name]
+            self.delete_subscription(subscription.name)
 
     def _subscribe_reader(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
         """A new non-durable subscription: it stands right before the entry or the time asked for, if any is."""

@@ -74,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent_bytes_seen = 0
         self._waiting_frames: list[Frame] = []
         self._ending = False
+        self._is_lost = False
         self._heard = False
         self._silent_ticks = 0
         self._stalled_ticks = 0
@@ -124,8 +125,11 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox.detach()
         self._let_go()
         self._node.publish_budget.forget(self._account)
-        self._transport = None  # which has what was not sent, and would have it until a cycle is found
         self._port.lost(self)
+        self._is_lost = True
+        # These know the connection, and it them: a circle would stay in memory until Python looks for circles.
+        self._transport = None
+        del self._outbox, self._session, self._account, self._input
 
     def pause_writing(self) -> None:
         self._outbox.pause()
@@ -194,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_closed(self) -> bool:
-        return self._session.state is SessionState.CLOSED
+        return self._is_lost or self._session.state is SessionState.CLOSED
 
     @property
     def _has_work(self) -> bool:

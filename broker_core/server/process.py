@@ -302,9 +302,9 @@ class Trimmer:
 
     The allocator keeps what was freed, for a reader of large entries takes and leaves the same few MiB over and over
     (``base.allocator``). After a flood that may be much more, and it lies between what is in use; so now and then, when
-    the broker is at ease, the allocator lets go of all of it. Topics, clients and what belongs to them refer to each
-    other, so Python frees what was closed only when it looks for cycles. Among a million objects that takes the loop a
-    tenth of a second and more; therefore it is done when no client is connected.
+    the broker is at ease, the allocator lets go of all of it. Topics and what belongs to them refer to each other, so
+    Python frees those that were unloaded only when it looks for cycles (connections leave none). Among a million
+    objects that takes the loop a tenth of a second and more; therefore it is done when no client is connected.
     """
 
     def __init__(self) -> None:

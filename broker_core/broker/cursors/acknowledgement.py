@@ -84,6 +84,10 @@ class Acknowledgement:
         self._log = self.topic.log
         self._mark_delete_seen = self.cursor.mark_delete
 
+    def close(self) -> None:
+        """The subscription has ended, and does not go on when the cursor moves."""
+        self.go_on = lambda: None
+
     # -- by consumers
 
     def ack(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None) -> None:

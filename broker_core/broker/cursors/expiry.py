@@ -95,8 +95,9 @@ class Expiry:
             self._turn = self.timers.call_later(0, self._step)
         return True
 
-    def stop(self) -> None:
-        """Give up a run that is under way."""
+    def close(self) -> None:
+        """The subscription has ended: give up a run that is under way, and pass over nothing any more."""
+        self.pass_over = lambda _position, _on_done: None
         self._looked = None
         if self._turn is not None:
             self._turn.cancel()

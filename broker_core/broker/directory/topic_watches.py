@@ -95,6 +95,11 @@ class TopicWatch:
         if names:
             self._on_change(*((names, ()) if change.appeared else ((), names)))
 
+    def end(self) -> None:
+        """Tell of nothing any more. Who is told may have the watch: such a circle would stay in memory until Python
+        looks for circles."""
+        self._on_change = lambda _new, _gone: None
+
     def _update(self, change: TopicChange, updated: list[str]) -> Iterator[None]:
         """Put into ``topics``, or take out of it, what matches; ``updated`` gets the names."""
         if not self._matches(change.name):  # a partition matches as its topic does
@@ -135,6 +140,7 @@ class TopicWatches:
 
     def remove(self, watch: TopicWatch) -> None:
         """End a watch; nothing happens if it has ended."""
+        watch.end()
         watches = self._by_namespace.get(watch.namespace, {})
         watches.pop(watch, None)
         if not watches:

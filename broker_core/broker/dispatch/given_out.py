@@ -99,6 +99,11 @@ class GivenOut:
         invariant(self._watcher is None, "a book of what is given out has one watcher")
         self._watcher = watcher
 
+    def close(self) -> None:
+        """Nothing is given out any more, and the watcher is told nothing."""
+        self._watcher = None
+        self.unacked.close()
+
     # -- to a consumer
 
     def room_at(self, consumer: Consumer) -> int:

@@ -60,7 +60,9 @@ class LogReader:
     stopped_at: Position | None = field(default=None, init=False)
 
     def close(self) -> None:
-        """Try nothing again."""
+        """The subscription has ended: try nothing again."""
+        self.again = lambda _withheld: None
+        self.stopped = lambda: None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

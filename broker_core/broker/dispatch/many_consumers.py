@@ -118,9 +118,9 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
         """``leavers`` are no members any more; the entries that they hold are taken back next."""
 
     def close(self) -> None:
-        self._passes.stop()
+        self._passes.close()
         self._gate.close()
-        self.book.unacked.close()
+        self.book.close()
         self._context.acks.listeners.remove(self)
         self.source.close()
 

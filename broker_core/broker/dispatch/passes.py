@@ -60,6 +60,12 @@ class Passes:
         self._again = False
         self._turns.forget(self)
 
+    def close(self) -> None:
+        """Stop for good, and let go of the owner of the work, which has these passes: a circle would stay in memory
+        until Python looks for circles."""
+        self.stop()
+        self._work = _nothing_to_do
+
     def work(self, is_over: Callable[[], bool]) -> bool:
         """Some passes; whether something is left for the next turn."""
         self._had_enough = False
@@ -82,3 +88,7 @@ class Passes:
         finally:
             self._running = False
         return more or self._again
+
+
+def _nothing_to_do() -> bool:
+    return False

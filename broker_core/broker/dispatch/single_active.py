@@ -79,7 +79,7 @@ class SingleActiveDispatcher(Dispatcher):
         self._follow(former)
 
     def close(self) -> None:
-        self._passes.stop()
+        self._passes.close()
         self._gate.close()
         self._cancel_takeover()
 

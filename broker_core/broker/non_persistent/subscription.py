@@ -32,7 +32,8 @@ KEYLESS = b"NONE_KEY"
 
 class ConsumerChoice:
     """The members of one subscription, and the one that gets a message now. A choice never waits: None means that the
-    message is dropped. The rules are those of persistent topics."""
+    message is dropped. The rules are those of persistent topics. This class itself is that of a subscription without
+    members."""
 
     def add(self, consumer: Consumer) -> None:
         """Let a consumer in; a ServerError leaves everything as it was."""
@@ -42,7 +43,7 @@ class ConsumerChoice:
 
     def next(self, body: bytes) -> Consumer | None:
         """The consumer that gets the entry ``body``; it can take it."""
-        raise NotImplementedError
+        return None
 
     def can_take_more(self, consumer: Consumer) -> None:
         """The consumer may be able to take messages again."""
@@ -188,20 +189,25 @@ class NonPersistentSubscription:
         """Every consumer is told to go."""
         consumers, self.consumers = self.consumers, []
         for consumer in consumers:
-            consumer.closed = True
-            consumer.sink.closed_by_broker()
-        self._unused()
+            consumer.left().closed_by_broker()
+        self._end()
 
     # -- what consumers ask
 
     def leave(self, leavers: Sequence[Consumer]) -> None:
         for consumer in leavers:
-            consumer.closed = True
+            consumer.left()
         self.consumers = [consumer for consumer in self.consumers if not consumer.closed]
         if self.consumers:
             self.dispatcher.remove(leavers)
         else:
-            self._unused()
+            self._end()
+
+    def _end(self) -> None:
+        """The last consumer has left. The choice, which has it still, goes with it: a circle would stay in memory until
+        Python looks for circles."""
+        self.dispatcher = ConsumerChoice()
+        self._unused()
 
     def permits_came(self, consumer: Consumer) -> None:
         consumer.flowed(self._clock.now_ms())

@@ -84,7 +84,7 @@ class Producer:
     ``delays``: the topic's limit of delays, ``rate`` that of publishing, if it has any.
     ``deduplication``: the topic's known sequence ids, None while it does not keep them.
 
-    A producer has 28 attributes: each entry that is sent needs most of them, and groups of them would cost it a step
+    A producer has 26 attributes: each entry that is sent needs most of them, and groups of them would cost it a step
     each.
     """
 
@@ -116,8 +116,6 @@ class Producer:
     _records: deque[tuple[str, int]] = field(default_factory=deque, init=False)
     _replicates: bool = field(init=False)
     _unstored: int = field(default=0, init=False)
-    _on_durable: OnDurable = field(init=False)
-    _on_recorded: OnDurable = field(init=False)
     _idle: Callable[[], None] | None = field(default=None, init=False)
 
     def __post_init__(self, sink: ProducerSink, clock: Clock) -> None:
@@ -126,8 +124,6 @@ class Producer:
         self._sink = sink
         self._of_connection = sink.in_flight
         self._replicates = self.name.startswith(REPLICATOR_PREFIX)
-        self._on_durable = self._durable
-        self._on_recorded = self._recorded
 
     def check_with(
         self, *, deduplication: Deduplication | None, delays: TopicDelays | None, rate: RateLimit | None
@@ -173,7 +169,7 @@ class Producer:
                 self._answer_repeated(verdict, sequence_id, highest_sequence_id)
                 return
         try:
-            position = self.log.append(body, messages, self._on_durable if record is None else self._on_recorded)
+            position = self.log.append(body, messages, self._durable if record is None else self._recorded)
         except StorageError as error:
             self.refuse(sequence_id, not_stored(error))
             return
@@ -202,7 +198,7 @@ class Producer:
                 self.send(head, body)
             return
         try:
-            first = self.log.append_all(bodies, messages, self._on_durable)
+            first = self.log.append_all(bodies, messages, self._durable)
         except StorageError as error:
             for sequence_id in sends.sequence_ids:
                 self.refuse(sequence_id, not_stored(error))

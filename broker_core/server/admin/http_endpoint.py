@@ -189,6 +189,7 @@ class HttpConnection(asyncio.Protocol):
 
     async def refuse(self, error: h11.RemoteProtocolError) -> None:
         """Tell the client that its request is broken, unless it has begun to get an answer, and end the connection."""
+        error.__traceback__ = None  # a frame of h11 in it has the error: a circle that would keep the connection
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             text = f"{error}\n".encode()
             headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(text)))]

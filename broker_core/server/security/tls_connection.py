@@ -149,6 +149,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         protocol, self._protocol = self._protocol, None  # or what both have would stay until a cycle is found
         if protocol is not None:
             protocol.connection_lost(exc)
+            del self._transport  # likewise
 
     # -- the handshake
 
