@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from broker_core.base.policies import POLICIES, Policy
 from broker_core.server.admin.app import SECTIONS
+from broker_core.server.admin.kept import KEPT, Kept
 from broker_core.server.admin.unkept import UNKEPT, Unkept
 
 _INTRO: Final = (
@@ -60,6 +61,15 @@ _POLICIES: Final = (
 )
 
 
+_KEPT: Final = (
+    "",
+    "These are kept and shown, as admin tools expect it, and **have no effect here**. A namespace may be created with",
+    "them. The last column says why nothing acts on them:",
+    "",
+    "| of a namespace | of a topic | why not |",
+    "|---|---|---|",
+)
+
 _UNKEPT: Final = (
     "",
     "Policies that are not kept are answered as where nobody has set them, and may be removed. To set one is refused",
@@ -81,12 +91,14 @@ def admin_markdown() -> str:
     for policy in POLICIES:
         if not policy.own_requests:
             lines.append(f"| {_names(policy)} | {'yes' if policy.applied else ''} |")
+    lines += _KEPT
+    lines += [f"| {_names(policy)} | {policy.why} |" for policy in KEPT]
     lines += _UNKEPT
     lines += [f"| {_names(policy)} | {policy.why} |" for policy in UNKEPT]
     return "\n".join(lines) + "\n"
 
 
-def _names(policy: Policy | Unkept) -> str:
+def _names(policy: Policy | Kept | Unkept) -> str:
     return " | ".join(f"`{name}`" if name else "" for name in (policy.namespace, policy.topic))
 
 

@@ -18,8 +18,9 @@ from typing import Any, Final
 import msgspec
 
 from broker_core import __version__
-from broker_core.base.policies import POLICIES
+from broker_core.base.policies import POLICIES, Policy
 from broker_core.server.admin.app import all_routes
+from broker_core.server.admin.kept import KEPT, Kept
 from broker_core.server.admin.requests import Route
 from broker_core.server.security.rights import Need, Right
 
@@ -42,7 +43,8 @@ def openapi_json() -> str:
 
 def openapi() -> dict[str, Any]:
     """The document."""
-    kinds = {name: policy.kind for policy in POLICIES for name in (policy.namespace, policy.topic) if name}
+    policies: list[Policy | Kept] = [*POLICIES, *KEPT]
+    kinds = {name: policy.kind for policy in policies for name in (policy.namespace, policy.topic) if name}
     bodies, components = msgspec.json.schema_components(list(kinds.values()), ref_template=_SCHEMAS)
     of_policies = dict(zip(kinds, bodies, strict=True))
     paths: dict[str, dict[str, Any]] = {}

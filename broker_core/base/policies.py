@@ -389,6 +389,8 @@ class Policies(
     properties: dict[str, str] | None = None
     auth_policies: AuthPolicies | None = None
     subscription_auth_mode: SubscriptionAuthMode | None = None
+    kept: dict[str, Any] | None = None
+    """Policies that nothing acts on, by their fields in the object of a namespace: ``server.admin.kept`` has them."""
 
     def check(self) -> None:
         """NotAllowedError if a value contradicts itself or another one of this level."""

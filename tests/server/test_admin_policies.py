@@ -265,12 +265,8 @@ def test_the_default_policies_of_the_go_library_make_a_namespace(http: httpx.Cli
     "policy",
     [
         {"encryption_required": True},
-        {"schema_compatibility_strategy": "FULL"},
         {"topicDispatchRate": {"elsewhere": {"dispatchThrottlingRateInMsg": 5}}},
-        {"replicatorDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 5}}},
-        {"persistence": {"bookkeeperEnsemble": 3}},
-        {"antiAffinityGroup": "group"},
-        {"compaction_threshold": 0},
+        {"offload_policies": {"managedLedgerOffloadDriver": "filesystem"}},
     ],
 )
 def test_a_policy_that_would_not_be_kept_is_refused(http: httpx.Client, policy: dict[str, object]) -> None:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from broker_core.base.invariants import invariant
 from broker_core.server.admin import (
     brokers,
+    kept,
     messages,
     metrics,
     non_persistent,
@@ -54,7 +55,7 @@ _SHOWN_PATH_MAX: Final = 200
 
 def all_routes() -> list[Route]:
     """Every route, in the order in which they are tried."""
-    return [*(route for _, routes in SECTIONS for route in routes), *policies.ROUTES, *unkept.ROUTES]
+    return [*(route for _, routes in SECTIONS for route in routes), *policies.ROUTES, *kept.ROUTES, *unkept.ROUTES]
 
 
 def in_the_table(routes: list[Route]) -> list[Route]:

@@ -75,6 +75,8 @@ def _read(value: Any, kind: inspect.Type) -> Any:
             return str(value)
         case inspect.IntType():
             return _whole(value)
+        case inspect.FloatType() if isinstance(value, _Written):
+            return float(value)
         case inspect.BoolType():
             return _TRUTHS.get(value, value) if type(value) in (int, str) else value
     return value

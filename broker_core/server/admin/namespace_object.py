@@ -17,6 +17,7 @@ from broker_core.base.policies import NO_GRANTS, Policies
 from broker_core.broker.broker import Broker
 from broker_core.server.admin.answers import BadRequestError, RefusedError
 from broker_core.server.admin.bodies import converted
+from broker_core.server.admin.kept import OF_NAMESPACES
 from broker_core.server.admin.policies import quota_answer
 
 BUNDLES: Final[dict[str, Any]] = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
@@ -27,35 +28,39 @@ BUNDLE: Final = "_".join(BUNDLES["boundaries"])
 
 _NOTHING: Final[dict[str, Any]] = {
     "allowed_clusters": [],
-    **{rate: {} for rate in ("clusterDispatchRate", "replicatorDispatchRate", "clusterSubscribeRate")},
+    **{rate: {} for rate in ("clusterDispatchRate", "clusterSubscribeRate")},
     "latency_stats_sample_rate": {},
     "deleted": False,
     "encryption_required": False,
-    "offload_threshold": -1,
-    "offload_threshold_in_seconds": -1,
-    "schema_compatibility_strategy": "UNDEFINED",
-    "is_allow_auto_update_schema": True,
-    "schema_validation_enforced": False,
     "migrated": False,
 }
 """Fields that are always shown, with the only value that they can have."""
 
-_NOT_SHOWN: Final[dict[str, Any]] = {
-    "antiAffinityGroup": "",
-    "schema_auto_update_compatibility_strategy": "Full",  # what admin libraries send that were asked for nothing
-    **dict.fromkeys(
-        (
-            *("persistence", "compaction_threshold", "offload_policies", "offload_deletion_lag_ms", "entryFilters"),
-            *("inactive_topic_policies", "resource_group_name", "dispatcherPauseOnAckStatePersistentEnabled"),
-        )
-    ),
-}
+_NOT_SHOWN: Final[dict[str, Any]] = dict.fromkeys(
+    (
+        *("offload_policies", "entryFilters", "inactive_topic_policies", "resource_group_name"),
+        "dispatcherPauseOnAckStatePersistentEnabled",
+    )
+)
 """Fields that are shown where they are set, which they cannot be; and what a client may send that asks for nothing."""
+
+_DEFAULTS: Final = {
+    **{field: policy.unset for field, policy in OF_NAMESPACES.items() if policy.unset is not None},
+    "antiAffinityGroup": "",
+}
+"""Policies that are kept without effect -> value that means that nobody has set them."""
+
+_SHOWN_DEFAULTS: Final = {field: value for field, value in _DEFAULTS.items() if value == OF_NAMESPACES[field].unset}
 
 _CLUSTERS: Final = ("replication_clusters", "allowed_clusters")
 
-_OF_CLUSTERS: Final = ("publishMaxMessageRate", "topicDispatchRate", "subscriptionDispatchRate")
+_OF_CLUSTERS: Final = (
+    *("publishMaxMessageRate", "topicDispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate"),
+)
 """Policies that Pulsar keeps by cluster, of which there is one."""
+
+
+_FIELDS: Final = {field.encode_name for field in msgspec.structs.fields(Policies)} - {"kept"}
 
 
 def namespace_object(broker: Broker, name: NamespaceName) -> dict[str, Any]:
@@ -63,9 +68,12 @@ def namespace_object(broker: Broker, name: NamespaceName) -> dict[str, Any]:
     policies = broker.policies.of_namespace(name)
     quotas = {kind: quota_answer(quota) for kind, quota in (policies.backlog_quota_map or {}).items()}
     shown = msgspec.to_builtins(policies)
+    kept = shown.pop("kept", {})
+    shown |= {field: value for field, value in kept.items() if not OF_NAMESPACES[field].hidden}
     cluster = broker.policies.settings.cluster_name
     return {
         **_NOTHING,
+        **_SHOWN_DEFAULTS,
         "replication_clusters": [cluster],
         "bundles": BUNDLES,
         "properties": {},
@@ -98,18 +106,27 @@ def policies_asked_for(content: dict[str, Any], cluster: str) -> Policies:
             raise BadRequestError(
                 f"{field} of {str(value)[:80]!r} cannot be kept: this broker does nothing about it; leave it out"
             )
-    unknown = set(given) - {field.encode_name for field in msgspec.structs.fields(Policies)}
+    kept = _kept_of(given)
+    unknown = set(given) - _FIELDS
     if unknown:
         raise BadRequestError(f"a namespace has no policy {min(unknown)!r}")
     try:
         policies: Policies = converted(given, Policies)
     except msgspec.ValidationError as error:
         raise BadRequestError(f"the policies cannot be read: {error}") from error
+    policies = msgspec.structs.replace(policies, kept=kept or None)
     for topic in (policies.auth_policies or NO_GRANTS).destination_auth:
         TopicName.parse(topic)
     if policies.auth_policies == NO_GRANTS:
         policies = msgspec.structs.replace(policies, auth_policies=None)
     return policies
+
+
+def _kept_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The policies without effect, taken out of ``given``; those that ask for nothing are left out."""
+    named = {field: given.pop(field) for field in OF_NAMESPACES if field in given}
+    asking = {field: value for field, value in named.items() if value not in ("", _DEFAULTS.get(field))}
+    return {field: OF_NAMESPACES[field].value(value) for field, value in asking.items()}
 
 
 def _is_empty(value: object) -> bool:

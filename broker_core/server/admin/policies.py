@@ -43,7 +43,7 @@ _DIGITS_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Level:
+class Level:
     """Level at which policies are read and written: the namespace or the topic in the path of one request."""
 
     request: AdminRequest
@@ -149,7 +149,7 @@ def _answer(value: object) -> Response:
 
 def _handlers(policy: Policy) -> dict[str, Handler]:
     async def get(request: AdminRequest) -> object:
-        level = _Level(request)
+        level = Level(request)
         value = getattr(level.read(), policy.field)
         if value is None and policy.applied and level.of_topic and request.flag("applied"):
             value = level.in_force(policy)
@@ -158,7 +158,7 @@ def _handlers(policy: Policy) -> dict[str, Handler]:
         return _answer(policy.unset if value is None else value)
 
     async def post(request: AdminRequest) -> None:
-        level = _Level(request)
+        level = Level(request)
         level.read()
         content = (await request.body()).strip()
         if content in (b"", b"null"):
@@ -170,7 +170,7 @@ def _handlers(policy: Policy) -> dict[str, Handler]:
         await level.change(**{policy.field: _value(content, policy, policy.path(level.letter))})
 
     async def delete(request: AdminRequest) -> None:
-        await _Level(request).change(**{policy.field: None})
+        await Level(request).change(**{policy.field: None})
 
     return {"GET": get, "POST": post, "DELETE": delete}
 
@@ -180,7 +180,7 @@ def _handlers(policy: Policy) -> dict[str, Handler]:
 
 async def set_topic_ttl(request: AdminRequest) -> None:
     """The seconds are in the query; without them the policy is removed, as in Pulsar."""
-    level, text = _Level(request), request.query_params.get("messageTTL")
+    level, text = Level(request), request.query_params.get("messageTTL")
     if text is None:
         await level.change(message_ttl_in_seconds=None)
         return
@@ -202,7 +202,7 @@ class _QuotaBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
 
 
 async def get_quotas(request: AdminRequest) -> object:
-    level, policies = _Level(request), request.broker.policies
+    level, policies = Level(request), request.broker.policies
     quotas = level.read().backlog_quota_map or {}
     if not quotas and level.of_topic and request.flag("applied"):
         applied = policies.quotas_of(request.existing_topic())
@@ -218,7 +218,7 @@ def quota_answer(quota: BacklogQuota) -> dict[str, object]:
 
 async def set_quota(request: AdminRequest) -> None:
     """Set one of the two quotas. A limit that is left out is none; a quota without any limit is refused."""
-    level, kind = _Level(request), _quota_kind(request)
+    level, kind = Level(request), _quota_kind(request)
     level.read()
     _check_stored(request)
     quota = _quota(await request.body())
@@ -228,7 +228,7 @@ async def set_quota(request: AdminRequest) -> None:
 
 
 async def remove_quota(request: AdminRequest) -> None:
-    level, kind = _Level(request), _quota_kind(request)
+    level, kind = Level(request), _quota_kind(request)
     quotas = {name: quota for name, quota in (level.read().backlog_quota_map or {}).items() if name != kind}
     await level.change(backlog_quota_map=quotas or None)
 

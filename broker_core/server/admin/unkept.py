@@ -16,15 +16,10 @@ from starlette.responses import Response
 
 from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.server.admin.answers import RefusedError, json_answer
-from broker_core.server.admin.policies import whole_topic
+from broker_core.server.admin.kept import NO_COMPACTION, NO_OFFLOADING, ONE_CLUSTER, keep, kept_at
+from broker_core.server.admin.policies import Level, whole_topic
 from broker_core.server.admin.requests import AdminRequest, Handler, Route, message_id
 from broker_core.server.security import needs
-
-_ONE_CLUSTER: Final = "this broker is a cluster by itself"
-_NO_BOOKIES: Final = "entries are in files of this broker, and not with bookies"
-_NO_OFFLOADING: Final = "nothing is offloaded to another store"
-_NO_COMPACTION: Final = "topics are not compacted"
-_NO_SCHEMAS: Final = "no schemas are kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +38,9 @@ class Unkept:
 
 
 UNKEPT: Final = (
-    Unkept("persistence", "persistence", _NO_BOOKIES),
-    Unkept("persistence/bookieAffinity", "", _NO_BOOKIES),
-    Unkept("offloadThreshold", "", _NO_OFFLOADING, "PUT", -1, removable=False),
-    Unkept("offloadThresholdInSeconds", "", _NO_OFFLOADING, "PUT", -1, removable=False),
-    Unkept("offloadDeletionLagMs", "", _NO_OFFLOADING, "PUT"),
-    Unkept("offloadPolicies", "offloadPolicies", _NO_OFFLOADING),
-    Unkept("replicatorDispatchRate", "replicatorDispatchRate", _ONE_CLUSTER),
+    Unkept("offloadPolicies", "offloadPolicies", NO_OFFLOADING),
     Unkept("subscribeRate", "subscribeRate", "subscribing is not limited by a rate"),
     Unkept("inactiveTopicPolicies", "inactiveTopicPolicies", "topics are not deleted for not being used"),
-    Unkept("antiAffinity", "", _ONE_CLUSTER),
-    Unkept("compactionThreshold", "", _NO_COMPACTION, "PUT"),
-    Unkept("", "compactionThreshold", _NO_COMPACTION),
-    Unkept("schemaValidationEnforced", "schemaValidationEnforced", _NO_SCHEMAS, unset=False),
-    Unkept("schemaCompatibilityStrategy", "", _NO_SCHEMAS, "PUT", "UNDEFINED", removable=False),
-    Unkept("", "schemaCompatibilityStrategy", _NO_SCHEMAS, "PUT"),
-    Unkept("isAllowAutoUpdateSchema", "", _NO_SCHEMAS, unset=True),
     Unkept("encryptionRequired", "", "producers are not asked whether they encrypt", unset=False),
     Unkept("entryFilters", "entryFilters", "there are no filters of entries"),
 )
@@ -72,7 +54,7 @@ def _handlers(policy: Unkept, name: str) -> dict[str, Handler]:
     async def set_(request: AdminRequest) -> None:
         _check_place(request)
         wanted = await request.body_as(Any)
-        if wanted not in (None, policy.unset):
+        if wanted not in (None, policy.unset) and wanted != _written(policy.unset):
             raise RefusedError(405, f"{name} of {str(wanted)[:80]!r} cannot be set: {policy.why}")
 
     async def remove(request: AdminRequest) -> None:
@@ -80,6 +62,11 @@ def _handlers(policy: Unkept, name: str) -> dict[str, Handler]:
 
     removing: dict[str, Handler] = {"DELETE": remove} if policy.removable else {}
     return {"GET": get, policy.method: set_, **removing}
+
+
+def _written(value: object) -> object:
+    """A truth as Go's admin library sends it: as text."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _check_place(request: AdminRequest) -> None:
@@ -92,11 +79,16 @@ def _check_place(request: AdminRequest) -> None:
 
 # -- requests of their own kind
 
+_CLUSTERS: Final = "replication_clusters"
+
 
 async def get_clusters(request: AdminRequest) -> object:
-    """The clusters that a namespace is replicated to, which is the one that there is; a topic has none of its own."""
+    """The clusters that a namespace is replicated to, which is the one that there is; of a topic nothing until set."""
     _check_place(request)
-    return Response(media_type="application/json") if "topic" in request.path_params else [request.cluster]
+    if "topic" not in request.path_params or request.flag("applied"):
+        return [request.cluster]
+    kept = kept_at(Level(request), _CLUSTERS)
+    return Response(media_type="application/json") if kept is None else kept
 
 
 async def set_clusters(request: AdminRequest) -> object:
@@ -105,13 +97,17 @@ async def set_clusters(request: AdminRequest) -> object:
     wanted = await request.body_as(list[str] | None)
     of_topic = "topic" in request.path_params
     if wanted and set(wanted) != {request.cluster}:
-        raise RefusedError(412 if of_topic else 403, f"{str(wanted)[:80]} is not [{request.cluster!r}]: {_ONE_CLUSTER}")
+        raise RefusedError(412 if of_topic else 403, f"{str(wanted)[:80]} is not [{request.cluster!r}]: {ONE_CLUSTER}")
+    if of_topic and wanted:
+        await keep(Level(request), _CLUSTERS, [request.cluster])
     return Response(status_code=204 if of_topic else 200)
 
 
 async def remove_clusters(request: AdminRequest) -> None:
-    """Nothing is to be done: there is one cluster."""
+    """A topic has none of its own again; of a namespace nothing is to be done: there is one cluster."""
     _check_place(request)
+    if "topic" in request.path_params:
+        await keep(Level(request), _CLUSTERS, None)
 
 
 async def not_run(request: AdminRequest) -> object:
@@ -126,7 +122,7 @@ async def not_run(request: AdminRequest) -> object:
 async def refuse_run(request: AdminRequest) -> None:
     """Refused (405): topics are not compacted, and nothing is offloaded to another store."""
     request.single_topic()
-    what = _NO_COMPACTION if str(request.scope["path"]).endswith("compaction") else _NO_OFFLOADING
+    what = NO_COMPACTION if str(request.scope["path"]).endswith("compaction") else NO_OFFLOADING
     raise RefusedError(405, f"this broker cannot begin it: {what}")
 
 

@@ -125,7 +125,10 @@ _POLICIES: Final = {
     "replicatorDispatchRate": "REPLICATION_RATE",
     "retention": "RETENTION",
     **dict.fromkeys(
-        ("isAllowAutoUpdateSchema", "schemaCompatibilityStrategy", "schemaValidationEnforced"),
+        (
+            *("isAllowAutoUpdateSchema", "schemaCompatibilityStrategy", "schemaValidationEnforced"),
+            "schemaAutoUpdateCompatibilityStrategy",
+        ),
         "SCHEMA_COMPATIBILITY_STRATEGY",
     ),
     **dict.fromkeys(("subscriptionAuthMode", "subscriptionTypesEnabled"), "SUBSCRIPTION_AUTH_MODE"),
