@@ -40,10 +40,13 @@ gc.disable()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+FETCHED_CLIENTS: Final = ("java", "go")
+"""Cells of official clients that Maven and Go bring and build. Each is a group of its own, with one process."""
+
 LONGEST_FIRST: Final = (
     "spark-programs",
     "spark",
-    "java",
+    *FETCHED_CLIENTS,
     "tests/kill/",
     "tests/test_dice.py",
     "tests/storage/test_crash",
@@ -109,14 +112,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep together what shares something expensive, for ``--dist loadgroup --no-loadscope-reorder``.
 
     Everything on the shared Spark session runs in one worker, everything that starts a Spark of its own in another, so
-    that there is one of these at a time, and everything that uses the Java client in one too. Other tests stay with
-    their file, whose fixtures then start once; those of a file that need a real Pulsar are a group of their own, as
-    there is one Pulsar for all workers. Tests with the marker ``apart`` share nothing and need not stay together.
+    that there is one of these at a time, and everything that uses the Java client in one too, as the Go
+    client. Other tests stay with their file, whose fixtures then start once; those of a file that need a real Pulsar
+    are a group of their own, as there is one Pulsar for all workers. Tests with the marker ``apart`` share nothing and
+    need not stay together.
     """
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
-        if _group(item).startswith("java"):
-            item.add_marker(pytest.mark.pulsar)  # Maven brings its client
+        if _group(item) in FETCHED_CLIENTS:
+            item.add_marker(pytest.mark.pulsar)
         if item.nodeid.startswith(PROGRAMS):
             item.add_marker(pytest.mark.programs)
     items.sort(key=_turn)
@@ -140,8 +144,8 @@ def _group(item: pytest.Item) -> str:
     if item.get_closest_marker("spark"):
         return "spark" if "spark" in getattr(item, "fixturenames", ()) else "spark-programs"
     call = getattr(item, "callspec", None)
-    if call is not None and call.params.get("cell") == "java":
-        return "java"
+    if call is not None and (client := call.params.get("cell")) in FETCHED_CLIENTS:
+        return str(client)
     if item.get_closest_marker("apart"):
         return item.nodeid
     if item.path.name in READ_ALL_CODE:

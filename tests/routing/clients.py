@@ -8,22 +8,16 @@ named. What is read is the partition in the id that the broker confirmed.
 from __future__ import annotations
 
 import base64
-import json
-import shutil
-import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 import pulsar
 
 from broker_core.base.hashing import HashingScheme
 from broker_core.wire.proto.pulsar_api_pb2 import MessageIdData
-from tests.apache_pulsar.start import UnavailableError
+from tests.behaviour import go_client, java_client
 from tests.behaviour.driver import Driver
-
-GO_PROGRAM: Final = Path(__file__).resolve().parent / "go"
-DEADLINE_S: Final = 600
+from tests.routing.keys import BYTES, TEXTS
 
 Routes: TypeAlias = "dict[str | bytes, list[int]]"
 """The partitions of each key, in the order of the topics."""
@@ -49,8 +43,13 @@ CLIENTS: Final = (
 )
 
 
-def java_routes(driver: Driver, url: str, topics: Sequence[str], keys: Sequence[str | bytes], option: str) -> Routes:
-    """The Java client, in the process that the behaviour suite has for it."""
+def keys_of(client: Client) -> Sequence[str | bytes]:
+    """The keys that ``client`` can send: the Java client alone has keys as bytes."""
+    return [*TEXTS, *BYTES] if client.name == "java" else TEXTS
+
+
+def driven_routes(driver: Driver, url: str, topics: Sequence[str], keys: Sequence[str | bytes], option: str) -> Routes:
+    """A client in a process of the behaviour suite."""
     client = driver.ask("client", url=url)
     messages = [
         {"value": ""} | ({"key": k} if isinstance(k, str) else {"key_bytes": base64.b64encode(k).decode()})
@@ -83,22 +82,11 @@ def python_routes(url: str, topics: Sequence[str], keys: Sequence[str]) -> Route
     return routes
 
 
-def go_routes(url: str, topics: Sequence[str], keys: Sequence[str], option: str) -> Routes:
-    """The Go client, in ``go/main.go``; UnavailableError where there is no Go."""
-    if (go := shutil.which("go")) is None:
-        raise UnavailableError("go is not on the PATH")
-    request = json.dumps({"url": url, "topics": list(topics), "keys": list(keys), "scheme": option})
-    command = [go, "run", "."]
-    done = subprocess.run(command, cwd=GO_PROGRAM, input=request, capture_output=True, text=True, timeout=DEADLINE_S)
-    if done.returncode:
-        raise RuntimeError(f"the Go client failed: {done.stderr}")
-    return dict(zip(keys, json.loads(done.stdout), strict=True))
-
-
 def versions() -> dict[str, str]:
     """Which releases of the clients the programs here ask for."""
-    pom = (GO_PROGRAM.parents[1] / "behaviour" / "java" / "pom.xml").read_text()
-    requirement = next(line for line in (GO_PROGRAM / "go.mod").read_text().splitlines() if "pulsar-client-go" in line)
+    pom = (java_client.HERE / "pom.xml").read_text()
+    requirements = (go_client.SOURCES / "go.mod").read_text().splitlines()
+    requirement = next(line for line in requirements if "pulsar-client-go" in line)
     return {
         "java": pom.partition("<pulsar.version>")[2].partition("<")[0],
         "python": pulsar.__version__,

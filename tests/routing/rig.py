@@ -7,7 +7,6 @@ Each client that is here sends all keys to topics of 2 to 17 partitions on our b
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 import tempfile
 import urllib.request
@@ -15,11 +14,11 @@ from pathlib import Path
 
 from broker_core.testing.running_broker import RunningBroker
 from tests.apache_pulsar.start import UnavailableError
-from tests.behaviour.driver import Driver
+from tests.behaviour.go_client import start_go
 from tests.behaviour.java_client import start_java
 from tests.routing import table
-from tests.routing.clients import CLIENTS, Client, Routes, go_routes, java_routes, python_routes, versions
-from tests.routing.keys import BYTES, PARTITIONS, TEXTS
+from tests.routing.clients import CLIENTS, Client, Routes, driven_routes, keys_of, python_routes, versions
+from tests.routing.keys import PARTITIONS, TEXTS
 from tests.routing.ours import rows_routes, single_routes
 
 
@@ -36,30 +35,25 @@ def make_topics(http_url: str, mark: str) -> list[str]:
     return [f"{mark}-{partitions}" for partitions in PARTITIONS]
 
 
-def routes_of(client: Client, driver: Driver | None, url: str, topics: list[str]) -> Routes:
+def routes_of(client: Client, folder: Path, url: str, topics: list[str]) -> Routes:
     """Where ``client`` sends the keys that it can have; UnavailableError where it is not here."""
-    if client.name == "java":
-        if driver is None:
-            raise UnavailableError("Java, javac or Maven is missing")
-        return java_routes(driver, url, topics, [*TEXTS, *BYTES], client.option)
     if client.name == "python":
         return python_routes(url, topics, TEXTS)
-    return go_routes(url, topics, TEXTS, client.option)
+    driver = (start_java if client.name == "java" else start_go)(folder / f"{client}-log")
+    try:
+        return driven_routes(driver, url, topics, keys_of(client), client.option)
+    finally:
+        driver.end()
 
 
 def ask_all(folder: Path) -> dict[Client, Routes | UnavailableError]:
     """All clients, one after the other."""
     found: dict[Client, Routes | UnavailableError] = {}
-    with contextlib.ExitStack() as open_things:
-        broker = open_things.enter_context(RunningBroker(folder / "data"))
-        driver = None
-        with contextlib.suppress(UnavailableError):
-            driver = start_java(folder / "java-log")
-            open_things.callback(driver.end)
+    with RunningBroker(folder / "data", is_open=True) as broker:
         topics = make_topics(broker.http_url, "routes")
         for client in CLIENTS:
             try:
-                found[client] = routes_of(client, driver, broker.service_url, topics)
+                found[client] = routes_of(client, folder, broker.service_url, topics)
             except UnavailableError as missing:
                 found[client] = missing
     return found

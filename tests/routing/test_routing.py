@@ -12,8 +12,8 @@ from broker_core.wire import batch as compiled_batch
 from tests.behaviour.driver import Driver
 from tests.client.conftest import Service
 from tests.routing import table
-from tests.routing.clients import CLIENTS, Client, Routes, java_routes, python_routes
-from tests.routing.keys import BYTES, PARTITIONS, TEXTS
+from tests.routing.clients import CLIENTS, Client, Routes, driven_routes, keys_of, python_routes
+from tests.routing.keys import PARTITIONS, TEXTS
 from tests.routing.ours import rows_routes, single_routes
 
 TABLE = table.stored()
@@ -25,9 +25,8 @@ def client(request: pytest.FixtureRequest) -> Client:
 
 
 def test_the_table_has_every_key_and_every_client(client: Client) -> None:
-    """The Java client has keys as bytes too; a key without a line in the table would be compared with nothing."""
-    keys = {*TEXTS, *(BYTES if client.name == "java" else ())}
-    assert TABLE[client].keys() == keys
+    """A key without a line in the table would be compared with nothing."""
+    assert TABLE[client].keys() == set(keys_of(client))
     assert {len(route) for route in TABLE[client].values()} == {len(PARTITIONS)}
 
 
@@ -42,7 +41,7 @@ def test_rows_go_where_the_official_client_sends_messages(client: Client, plain_
         assert rows_routes(TABLE[client], client.scheme, codec) == TABLE[client]
 
 
-@pytest.mark.parametrize("cell", ["python", "java"])
+@pytest.mark.parametrize("cell", ["python", "java", "go"])
 def test_the_clients_that_are_here_still_do_what_the_table_says(
     cell: str, service: Service, request: pytest.FixtureRequest
 ) -> None:
@@ -61,5 +60,5 @@ def test_the_clients_that_are_here_still_do_what_the_table_says(
 def _ask(asked: Client, url: str, topics: list[str], request: pytest.FixtureRequest) -> Routes:
     if asked.name == "python":
         return python_routes(url, topics, TEXTS)
-    driver: Driver = request.getfixturevalue("java_driver")
-    return java_routes(driver, url, topics, [*TEXTS, *BYTES], asked.option)
+    driver: Driver = request.getfixturevalue(f"{asked.name}_driver")
+    return driven_routes(driver, url, topics, keys_of(asked), asked.option)

@@ -1,4 +1,4 @@
-module pulsarish.tests/routing
+module pulsarish.tests/driver
 
 go 1.24.0
 
