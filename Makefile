@@ -119,6 +119,9 @@ sim: setup  ## crash the storage on the simulated disk, thousands of images (SIM
 clients: setup  ## the behaviours with older and newer official clients, and the table (CLIENTS_ARGS="--only java-4.0.8")
 	@$(RUN) .venv/bin/python -m tests.behaviour.versions $(CLIENTS_ARGS)
 
+clients-secure: setup  ## the behaviours with TLS, certificates, tokens, passwords, and the table (CLIENTS_ARGS="--only java-mtls")
+	@$(RUN) .venv/bin/python -m tests.behaviour.accesses $(CLIENTS_ARGS)
+
 stalls: setup  ## run tests while threads are held up at random places (STALLS_SEED=1 TEST_ARGS="tests/client")
 	@STALLS_SEED=$${STALLS_SEED:-1} PYTHONPATH="$$PWD/tests/stalls" $(PYTEST) -p sitecustomize -n 10 $(TEST_ARGS)
 
@@ -151,4 +154,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood fuzz schemathesis damage sim clients stalls soak lockstep routing cluster notebooks rules comparison clean help
+.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood fuzz schemathesis damage sim clients clients-secure stalls soak lockstep routing cluster notebooks rules comparison clean help

@@ -33,13 +33,22 @@ from tests.apache_pulsar.web import Web
 ADMIN: Final = "admin"
 BASIC_USER: Final = "basil"
 BASIC_PASSWORD: Final = "basil-password"
-"""The one user of basic authentication, and his password, which the line below has as a hash."""
-_HTPASSWD: Final = "basil:$apr1$plainsal$psERymPPF1rQSKA1bi8cW1"
+"""A user of basic authentication, and his password."""
+SUITE: Final = "suite"
+"""The role of the behaviour suite, which may do what its tests do with messages."""
+PASSWORDS: Final = {BASIC_USER: BASIC_PASSWORD, SUITE: "suite-password"}
+"""The users of basic authentication, and their passwords, which the lines below have as hashes."""
+_HTPASSWD: Final = f"""\
+{BASIC_USER}:$apr1$plainsal$psERymPPF1rQSKA1bi8cW1
+{SUITE}:$apr1$plainsal$xFo7gtRk/YKI63Cw5UPsu0
+"""
 
 CHECK_S: Final = 1
 """How often the broker looks whether credentials have expired."""
 
-_KEY: Final = b"a key of 32 bytes for test tokens"
+KEY: Final = b"a key of 32 bytes for test tokens"
+"""The secret of tokens."""
+
 _PROVIDER: Final = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 
 
@@ -101,16 +110,19 @@ def web_of_admin(folder: Path, url: str) -> Web:
     return Web(url, {"Authorization": f"Bearer {token(ADMIN)}"}, ca_of(folder))
 
 
-CERTIFIED: Final = (ADMIN, "certified")
+CERTIFIED: Final = (ADMIN, "certified", SUITE)
 """Roles that have a client certificate."""
 
+FORGED: Final = f"forged-{SUITE}"
+"""The name of the files of a certificate for ``SUITE`` that is signed by the other CA."""
 
-def token(role: str, *, lives_s: float | None = None) -> str:
-    """A token of ``role``; ``lives_s`` None: for ever."""
+
+def token(role: str, *, lives_s: float | None = None, key: bytes = KEY) -> str:
+    """A token of ``role``; ``lives_s`` None: for ever. A broker takes those of ``KEY`` alone."""
     claims: dict[str, object] = {"sub": role}
     if lives_s is not None:
         claims["exp"] = time.time() + lives_s
-    return jwt.encode(claims, _KEY, algorithm="HS256")
+    return jwt.encode(claims, key, algorithm="HS256")
 
 
 @contextmanager
@@ -147,11 +159,14 @@ def prepared(directory: Path) -> Mapping[str, str]:
     directory.mkdir(parents=True, exist_ok=True)
     authority = trustme.CA(key_type=trustme.KeyType.RSA)
     authority.cert_pem.write_to_path(str(directory / "ca.pem"))
-    trustme.CA(key_type=trustme.KeyType.RSA).cert_pem.write_to_path(str(directory / "other-ca.pem"))
+    other = trustme.CA(key_type=trustme.KeyType.RSA)
+    other.cert_pem.write_to_path(str(directory / "other-ca.pem"))
     _write(directory, "server", authority.issue_cert("localhost", key_type=trustme.KeyType.RSA))
-    for role in CERTIFIED:
-        issued = authority.issue_cert(f"{role}.test", common_name=role, key_type=trustme.KeyType.RSA)
-        _write(directory, role, issued)
+    signers = {**dict.fromkeys(CERTIFIED, authority), FORGED: other}
+    for name, signer in signers.items():
+        role = name.removeprefix("forged-")
+        issued = signer.issue_cert(f"{role}.test", common_name=role, key_type=trustme.KeyType.RSA)
+        _write(directory, name, issued)
     return {
         "tlsCertificateFilePath": str(directory / "server.pem"),
         "tlsKeyFilePath": str(directory / "server.key"),
@@ -159,7 +174,7 @@ def prepared(directory: Path) -> Mapping[str, str]:
         "authenticationEnabled": "true",
         "authenticationProviders": ",".join(_PROVIDER + name for name in ("Token", "Tls", "Basic")),
         "authenticationRefreshCheckSeconds": str(CHECK_S),
-        "tokenSecretKey": _data_url(_KEY),
+        "tokenSecretKey": _data_url(KEY),
         "basicAuthConf": _data_url(_HTPASSWD.encode()),
         "authorizationEnabled": "true",
         "superUserRoles": ADMIN,
@@ -169,11 +184,13 @@ def prepared(directory: Path) -> Mapping[str, str]:
 
 
 def _write(directory: Path, name: str, issued: trustme.LeafCert) -> None:
-    """Java reads keys as PKCS #8 only."""
+    """Java reads keys as PKCS #8 only, and our broker those that only their owner may read."""
     chain = b"".join(each.bytes() for each in issued.cert_chain_pems)
     key = load_pem_private_key(issued.private_key_pem.bytes(), None)
     (directory / f"{name}.pem").write_bytes(chain)
-    (directory / f"{name}.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    file = directory / f"{name}.key"
+    file.touch(0o600)
+    file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 def _data_url(content: bytes) -> str:

@@ -13,6 +13,12 @@ from typing import Final, Literal
 Kind = Literal["plain", "tls+token", "mtls", "token", "basic"]
 """No identity and no TLS; a token over TLS; a client certificate; a token without TLS; a password over TLS."""
 
+KINDS: Final[tuple[Kind, ...]] = ("plain", "tls+token", "mtls", "token", "basic")
+SECURED: Final = KINDS[1:]
+"""The kinds with an identity."""
+
+WITH_TLS: Final[tuple[Kind, ...]] = ("tls+token", "mtls", "basic")
+
 _PLUGIN: Final = "org.apache.pulsar.client.impl.auth.Authentication"
 
 
@@ -20,12 +26,13 @@ _PLUGIN: Final = "org.apache.pulsar.client.impl.auth.Authentication"
 class Access:
     """Identity of a client at a server, and the CA of the server's certificate. A field that is None is not used.
 
-    The fields alone decide what a client does; ``kind`` is their name. With ``trust_certs`` the service URL has TLS,
-    and the client verifies the name in the server's certificate. ``certificate`` comes with ``key``, ``user`` with
-    ``password``. All paths are of PEM files, keys as PKCS #8.
+    The other fields decide what a client does; ``kind`` is their name, and ``role`` that of the identity. With
+    ``trust_certs`` the service URL has TLS, and the client verifies the name in the server's certificate.
+    ``certificate`` comes with ``key``, ``user`` with ``password``. All paths are of PEM files, keys as PKCS #8.
     """
 
     kind: Kind = "plain"
+    role: str = ""
     trust_certs: str | None = None
     certificate: str | None = None
     key: str | None = None

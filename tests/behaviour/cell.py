@@ -57,14 +57,24 @@ class Cell:
 
     def topic_where_consumers_may_hold(self, unacked: int) -> str:
         """A topic of a namespace of its own, where a consumer may have so many messages unacknowledged."""
-        namespace = f"public/behaviour-{_MARK}-{next(_numbers)}"
-        self.service.admin("PUT", f"namespaces/{namespace}")
+        namespace = self.namespace("produce", "consume")
         self.service.admin("POST", f"namespaces/{namespace}/maxUnackedMessagesPerConsumer", str(unacked))
         return f"persistent://{namespace}/t"
 
-    def new_client(self) -> AnyClient:
-        """One more client, which the behaviour may close as if its program had ended."""
-        made = self._make(self.service.service_url, self.service.access)
+    def namespace(self, *actions: str) -> str:
+        """A new namespace, in which clients may do this much."""
+        name = f"public/behaviour-{_MARK}-{next(_numbers)}"
+        self.service.admin("PUT", f"namespaces/{name}")
+        if actions:
+            self.service.grant(name, *actions)
+        return name
+
+    def new_client(self, access: Access | None = None, service_url: str = "") -> AnyClient:
+        """One more client, which the behaviour may close as if its program had ended.
+
+        ``access`` and ``service_url``: where they are not those of the service.
+        """
+        made = self._make(service_url or self.service.service_url, access or self.service.access)
         self._clients.append(made)
         return made
 

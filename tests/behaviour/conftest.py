@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every behaviour runs in eight cells: four clients, each on our broker and on Apache Pulsar."""
+"""Every behaviour runs in eight cells: four clients, each on our broker and on Apache Pulsar.
+
+Some run in these cells for each kind of access, too; the environment may choose one kind for all of them.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.apache_pulsar.start import UnavailableError
-from tests.behaviour.access import Access
+from broker_core.testing.running_broker import RunningBroker
+from tests.apache_pulsar.shared import SECURED as APACHE_SECURED
+from tests.apache_pulsar.start import ApachePulsar, UnavailableError
+from tests.behaviour.access import KINDS, PLAIN, SECURED, WITH_TLS, Access, Kind
 from tests.behaviour.cell import Cell
 from tests.behaviour.driver import DrivenClient, Driver
 from tests.behaviour.exceptions import EXCEPTIONS
@@ -21,10 +26,108 @@ from tests.behaviour.interface import AnyClient
 from tests.behaviour.java_client import VERSION, start_java
 from tests.behaviour.our_client import OurClient
 from tests.behaviour.python_client import PythonClient
-from tests.client.conftest import Service, service  # noqa: F401 - a fixture
+from tests.behaviour.servers import SecuredServer, on_apache, on_ours
+from tests.client.conftest import Service
 
 IN_PYTHON: Final[Mapping[str, Callable[[str, Access], AnyClient]]] = {"ours": OurClient, "python": PythonClient}
 CLIENTS: Final = (*IN_PYTHON, "java", "go")
+
+KIND: Final = "PULSARISH_TEST_ACCESS"
+"""The environment's name for the kind of access in which all behaviours run; a test that is about others does not."""
+
+IN_ALL_KINDS: Final = frozenset(
+    {"test_a_message_arrives_as_it_was_sent", "test_a_topic_that_is_unloaded_loses_nothing"}
+)
+"""Behaviours that run in all kinds in every run of the tests."""
+
+IN_ALL_KINDS_AMONG_PEERS: Final = frozenset(
+    {
+        "test_a_key_stays_on_its_partition",
+        "test_a_message_of_11_mib_arrives_whole",
+        "test_a_message_that_is_refused_for_ever_becomes_a_dead_letter",
+        "test_a_pattern_finds_its_topics",
+        "test_a_reader_knows_whether_there_is_more",
+        "test_a_table_holds_the_newest_value_of_each_key",
+        "test_seek_by_time_moves_all_partitions",
+        "test_unsubscribing_forgets_the_position",
+    }
+)
+"""Behaviours that do so among the tests of peers: with those above they send each command that needs a right."""
+
+OURS: Final = "pulsarish"
+OURS_SECURED: Final = "pulsarish-secured"
+APACHE: Final = "apache"
+
+
+@pytest.hookimpl(tryfirst=True)  # so that the names of tests begin with the server
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The servers of a behaviour: each broker, for each kind of access that it runs in."""
+    if "service" in metafunc.fixturenames:
+        among_peers = metafunc.function.__name__ in IN_ALL_KINDS_AMONG_PEERS
+        servers = [each for kind in _kinds(metafunc) for each in _servers(kind, among_peers=among_peers)]
+        metafunc.parametrize(("server", "access"), servers)
+
+
+def _kinds(metafunc: pytest.Metafunc) -> Sequence[Kind]:
+    name, fixtures = metafunc.function.__name__, metafunc.fixturenames
+    possible = WITH_TLS if "tls_server" in fixtures else SECURED if "secured_server" in fixtures else KINDS
+    if chosen := os.environ.get(KIND):
+        return [kind for kind in possible if kind == chosen]
+    is_plain = possible is KINDS and name not in IN_ALL_KINDS | IN_ALL_KINDS_AMONG_PEERS
+    return (PLAIN.kind,) if is_plain else possible
+
+
+def _servers(kind: Kind, *, among_peers: bool) -> Iterable[object]:
+    """Ours and Apache Pulsar; ``among_peers``: also ours is left to the tests of peers."""
+    pulsar = pytest.mark.pulsar
+    if kind == PLAIN.kind:
+        return pytest.param(OURS, kind, id=OURS), pytest.param(APACHE, kind, id=APACHE, marks=pulsar)
+    return (
+        pytest.param(OURS_SECURED, kind, id=f"{OURS}-{kind}", marks=[pulsar] if among_peers else []),
+        pytest.param(APACHE_SECURED, kind, id=f"{APACHE}-{kind}", marks=pulsar),
+    )
+
+
+@pytest.fixture(scope="session")
+def our_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """Ours, which asks nobody who he is."""
+    with RunningBroker(tmp_path_factory.mktemp("open") / "data") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def our_secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
+    """Ours, which asks everybody who he is."""
+    with on_ours(tmp_path_factory.mktemp("secured")) as server:
+        yield server
+
+
+@pytest.fixture
+def secured_server(server: str, request: pytest.FixtureRequest) -> SecuredServer:
+    """The server of a test that is about identities and rights; such tests run in all kinds but the plain one."""
+    if server == OURS_SECURED:
+        ours: SecuredServer = request.getfixturevalue("our_secured_broker")
+        return ours
+    return on_apache(request.getfixturevalue("secured"))
+
+
+@pytest.fixture
+def tls_server(secured_server: SecuredServer) -> SecuredServer:
+    """The server of a test that is about TLS, in the kinds that have it."""
+    return secured_server
+
+
+@pytest.fixture
+def service(server: str, access: Kind, request: pytest.FixtureRequest) -> Service:
+    """The server for clients of this kind of access."""
+    if server == OURS:
+        broker: RunningBroker = request.getfixturevalue("our_broker")
+        return Service(OURS, broker.service_url, broker.http_url)
+    if server == APACHE:
+        pulsar: ApachePulsar = request.getfixturevalue("apache_pulsar")
+        return Service(APACHE, pulsar.service_url, pulsar.http_url)
+    secured: SecuredServer = request.getfixturevalue("secured_server")
+    return secured.service(access)
 
 
 @contextmanager
@@ -54,7 +157,7 @@ def go_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 
 
 @pytest.fixture(params=CLIENTS)
-def cell(request: pytest.FixtureRequest, service: Service) -> Iterator[Cell]:  # noqa: F811 - the fixture of above
+def cell(request: pytest.FixtureRequest, service: Service) -> Iterator[Cell]:
     """One client on one server."""
     kind = request.param
     if kind in IN_PYTHON:
@@ -70,10 +173,12 @@ def cell(request: pytest.FixtureRequest, service: Service) -> Iterator[Cell]:  #
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What the table lists must fail."""
     for item in items:
-        cell = getattr(item, "callspec", None)
-        if cell is None or not {"cell", "service"} <= cell.params.keys():
+        call = getattr(item, "callspec", None)
+        if call is None or not {"cell", "server", "access"} <= call.params.keys():
             continue
         name = getattr(item, "originalname", item.name)
+        server = call.params["server"].partition("-")[0]
         for each in EXCEPTIONS:
-            if each.covers(name, cell.params["cell"], cell.params["service"]):
-                item.add_marker(pytest.mark.xfail(reason=each.reason, strict=True))
+            if each.covers(name, call.params["cell"], server, call.params["access"]):
+                runs = KIND in os.environ or not each.waits
+                item.add_marker(pytest.mark.xfail(reason=each.reason, strict=True, run=runs))

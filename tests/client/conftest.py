@@ -1,29 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """One behaviour suite over two servers: a test that takes ``service`` (or what is made of it) runs on both."""
 
-import http.client
 import itertools
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import pytest
 
 from broker_core.base.names import TopicName
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
+from tests.apache_pulsar.web import Web
 from tests.behaviour.access import PLAIN, Access
 
 
 @dataclass(frozen=True)
 class Service:
-    """A running server: ours, or a real Apache Pulsar. ``access`` opens it to clients."""
+    """A running server: ours, or a real Apache Pulsar.
+
+    ``access`` opens it to clients, whose role has the rights that it is granted; ``web`` is its web port for a role
+    that may do everything, where not everybody may.
+    """
 
     kind: str
     service_url: str
     http_url: str
     access: Access = PLAIN
+    web: Web | None = None
 
     @property
     def tells_indexes(self) -> bool:
@@ -31,17 +37,14 @@ class Service:
         return self.kind == "pulsarish"
 
     def admin(self, method: str, path: str, body: str | None = None) -> bytes:
-        """One admin request; the test fails if it does."""
-        connection = http.client.HTTPConnection(urlsplit(self.http_url).netloc, timeout=30)
-        try:
-            headers = {} if body is None else {"Content-Type": "application/json"}
-            connection.request(method, f"/admin/v2/{path}", body, headers)
-            answer = connection.getresponse()
-            content = answer.read()
-            assert answer.status < 300, f"{method} {path}: {answer.status} {content!r}"
-            return content
-        finally:
-            connection.close()
+        """One admin request; RuntimeError if it is refused."""
+        web = self.web or Web(self.http_url)
+        return web.call(method, f"/admin/v2/{path}", body).encode()
+
+    def grant(self, namespace: str, *actions: str) -> None:
+        """Let clients produce, or consume, in a namespace; nothing to do where everybody may."""
+        if self.access.role:
+            self.admin("POST", f"namespaces/{namespace}/permissions/{self.access.role}", json.dumps(actions))
 
     def create_partitioned(self, topic: str, partitions: int) -> None:
         self.admin("PUT", f"{admin_path(topic)}/partitions", str(partitions))
