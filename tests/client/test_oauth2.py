@@ -181,7 +181,7 @@ def test_a_password_in_the_url_of_an_issuer_is_not_shown() -> None:
 
 
 def test_an_issuer_must_have_a_certificate_that_is_trusted(tmp_path: Path) -> None:
-    """Nothing is sent to one whose certificate is not; its CA may be named."""
+    """CVE-2022-33684: nothing is sent to one whose certificate is not; its CA may be named."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
