@@ -64,6 +64,13 @@ _OF_ALL: Final = ""
 """The name under which dynamic settings of the broker are kept; no topic has it."""
 
 
+_OF_CLUSTER: Final = "cluster"
+"""The name under which objects of the cluster are kept; no topic has it either."""
+
+_OF_CLUSTER_MAX: Final = 1000
+"""Objects of one kind, which are written as a whole."""
+
+
 class PolicyBook:
     """The policies of both levels, and what follows from them for one topic. ``settings``: the broker's own, as they
     are now."""
@@ -74,6 +81,7 @@ class PolicyBook:
         self._namespaces = {name: _read(name, stored) for name, stored in catalogue.namespaces.all().items() if stored}
         of_topics = catalogue.topic_policies.all()
         self.dynamic: dict[str, str] = of_topics.pop(_OF_ALL, {})
+        self._of_cluster: dict[str, dict[str, Any]] = of_topics.pop(_OF_CLUSTER, {})
         self.settings = changed(settings, self.dynamic)
         self._topics = {name: _read(name, stored) for name, stored in of_topics.items()}
 
@@ -124,6 +132,23 @@ class PolicyBook:
         self.settings = changed(self._started_with, values)
         self._catalogue.topic_policies.put(_OF_ALL, values)
         self.dynamic = values
+
+    # -- what is kept about the cluster, which nothing acts on
+
+    def of_cluster(self, kind: str) -> Mapping[str, Any]:
+        """Objects of one kind, by name."""
+        return self._of_cluster.get(kind, {})
+
+    def keep_of_cluster(self, kind: str, name: str, value: object) -> None:
+        """Keep an object, None: forget it; NotAllowedError if there are too many."""
+        objects = {each: kept for each, kept in self.of_cluster(kind).items() if each != name}
+        if value is not None:
+            objects[name] = value
+        if len(objects) > _OF_CLUSTER_MAX:
+            raise NotAllowedError(f"{_OF_CLUSTER_MAX} {kind} are kept at most", hint="delete one first")
+        everything = {**self._of_cluster, kind: objects}
+        self._catalogue.topic_policies.put(_OF_CLUSTER, everything)
+        self._of_cluster = everything
 
     # -- what follows
 

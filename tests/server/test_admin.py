@@ -487,9 +487,9 @@ def test_unknown_paths_and_methods_are_4xx_with_a_reason(http: httpx.Client, met
 def test_an_error_says_what_there_is_instead(http: httpx.Client) -> None:
     """The page that lists the paths, and, as HTTP asks for, the methods of a path."""
     assert reason(http.get("/nothing")) == "there is nothing at /nothing; docs/admin.md lists the paths"
-    answer = http.post("/admin/v2/clusters/standalone")
-    assert answer.headers["Allow"] == "GET, HEAD, PUT"
-    assert reason(answer) == "POST is not supported for /admin/v2/clusters/standalone; it takes GET, HEAD, PUT"
+    answer = http.put("/admin/v2/clusters/standalone/peers")
+    assert answer.headers["Allow"] == "GET, HEAD, POST"
+    assert reason(answer) == "PUT is not supported for /admin/v2/clusters/standalone/peers; it takes GET, HEAD, POST"
 
 
 @pytest.mark.parametrize(

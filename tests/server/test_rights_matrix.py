@@ -104,7 +104,7 @@ def rows_of(route: Route, namespace: str) -> Iterator[Row]:
 
 def _row(route: Route, method: str, namespace: str, topic: str, subscription: str) -> Row:
     names = {**_NAMES, "namespace": namespace.partition("/")[2], "topic": topic, "subscription": subscription}
-    path = re.sub(r"\{(\w+)(:path)?\}", lambda part: names.get(part[1], "1"), route.path)
+    path = re.sub(r"\{(\w+)(:\w+)?\}", lambda part: names.get(part[1], "1"), route.path)
     domain = "non-persistent" if "/non-persistent/" in path else "persistent"
     whole = TopicName.parse(f"{domain}://{namespace}/{topic or 'none'}")
     return Row(method, path, route.need, _resource(route.need.about, whole, subscription))

@@ -15,7 +15,10 @@ from starlette.types import ASGIApp
 
 from broker_core.base.invariants import invariant
 from broker_core.server.admin import (
+    broker_stats,
     brokers,
+    bundles,
+    clusters,
     kept,
     messages,
     metrics,
@@ -36,16 +39,18 @@ from broker_core.server.session import Node
 
 SECTIONS: Final = (
     ("Brokers and lookup", brokers.ROUTES),
-    ("Clusters, tenants, namespaces", tenants.ROUTES),
+    ("Clusters", clusters.ROUTES),
+    ("Tenants, namespaces", tenants.ROUTES),
     ("Topics", topics.ROUTES),
     ("Subscriptions", subscriptions.ROUTES),
     ("Messages", messages.ROUTES),
     ("Permissions", permissions.ROUTES),
-    ("Bundles", tenants.BUNDLE_ROUTES),
+    ("Bundles", bundles.ROUTES),
     ("Delayed messages (paths of our own)", messages.DELAYED_ROUTES),
     ("Topics that are not stored", non_persistent.ROUTES),
     ("Metrics", metrics.ROUTES),
-    ("What this broker does not have", unkept.OWN_ROUTES),
+    ("Broker statistics", broker_stats.ROUTES),
+    ("What this broker does not have", [*unkept.OWN_ROUTES, *kept.OWN_ROUTES]),
 )
 """All routes but those of policies, kept or not, by the headings under which docs/admin.md lists them."""
 

@@ -223,3 +223,18 @@ def _routes() -> list[Route]:
 
 
 ROUTES: Final = _routes()
+
+
+async def list_anti_affine(request: AdminRequest) -> object:
+    """The namespaces of the tenant `?tenant=` that are in an anti-affinity group, which has no effect."""
+    request.existing_cluster()
+    tenant, group = request.query_params.get("tenant"), request.part("group")
+    if not tenant:
+        raise BadRequestError("the request names no tenant; add ?tenant=")
+    names = request.broker.namespaces.namespaces(tenant)
+    return [str(name) for name in names if (request.broker.policies.of_namespace(name).kept or {}).get(_GROUP) == group]
+
+
+OWN_ROUTES: Final = [
+    Route("/admin/v2/namespaces/{cluster}/antiAffinity/{group}", list_anti_affine, needs.SUPERUSER),
+]

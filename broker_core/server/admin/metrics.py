@@ -126,10 +126,10 @@ def observe_broker(node: Node) -> BrokerFigures:
 class MetricsAnswer(Response):
     """The pieces of one scrape, sent one by one. While it is read, ``figures`` count a reader."""
 
-    def __init__(self, pieces: list[bytes], figures: Figures) -> None:
+    def __init__(self, pieces: list[bytes], figures: Figures, media_type: str) -> None:
         self._pieces, self._figures = pieces, figures
         size = sum(map(len, pieces))
-        super().__init__(headers={"content-length": str(size), "content-type": MEDIA_TYPE})
+        super().__init__(headers={"content-length": str(size), "content-type": media_type})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -144,16 +144,21 @@ class MetricsAnswer(Response):
 
 async def metrics(request: AdminRequest) -> object:
     """Figures of the broker, loaded topics and their subscriptions as OpenMetrics text ([metrics.md](metrics.md))."""
+    return await in_pieces(request, Scrape(request.node).in_steps(), MEDIA_TYPE)
+
+
+async def in_pieces(request: AdminRequest, steps: Generator[None, None, list[bytes]], media_type: str) -> MetricsAnswer:
+    """The answer whose pieces ``steps`` make; 503 if that many are being read already."""
     figures = request.node.figures
     if figures.readers >= READERS_MAX:
         raise RefusedError(503, f"{figures.readers} clients are reading the metrics, which are long; try again later")
     figures.readers += 1
     try:
-        pieces = await request.in_turns(Scrape(request.node).in_steps())
+        pieces = await request.in_turns(steps)
     except BaseException:
         figures.readers -= 1
         raise
-    return MetricsAnswer(pieces, figures)
+    return MetricsAnswer(pieces, figures, media_type)
 
 
 ROUTES = [Route("/metrics", metrics, needs.FREE), Route("/metrics/", metrics, needs.FREE)]

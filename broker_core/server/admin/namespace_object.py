@@ -46,10 +46,10 @@ _NOT_SHOWN: Final[dict[str, Any]] = dict.fromkeys(
 
 _DEFAULTS: Final = {
     **{field: policy.unset for field, policy in OF_NAMESPACES.items() if policy.unset is not None},
-    "antiAffinityGroup": "",
 }
 """Policies that are kept without effect -> value that means that nobody has set them."""
 
+_SHOWN: Final = frozenset(field for field, policy in OF_NAMESPACES.items() if not policy.hidden)
 _SHOWN_DEFAULTS: Final = {field: value for field, value in _DEFAULTS.items() if value == OF_NAMESPACES[field].unset}
 
 _CLUSTERS: Final = ("replication_clusters", "allowed_clusters")
@@ -69,7 +69,7 @@ def namespace_object(broker: Broker, name: NamespaceName) -> dict[str, Any]:
     quotas = {kind: quota_answer(quota) for kind, quota in (policies.backlog_quota_map or {}).items()}
     shown = msgspec.to_builtins(policies)
     kept = shown.pop("kept", {})
-    shown |= {field: value for field, value in kept.items() if not OF_NAMESPACES[field].hidden}
+    shown |= {field: value for field, value in kept.items() if field in _SHOWN}
     cluster = broker.policies.settings.cluster_name
     return {
         **_NOTHING,
@@ -91,7 +91,7 @@ def policies_asked_for(content: dict[str, Any], cluster: str) -> Policies:
 
     The number of bundles is ignored: Pulsar's brokers change it by themselves, and here there is one.
     """
-    given = {field: value for field, value in content.items() if value is not None and field != "bundles"}
+    given = {field: value for field, value in content.items() if value not in (None, "") and field != "bundles"}
     for field in _CLUSTERS:
         if (clusters := given.pop(field, [])) not in ([], [cluster]):
             raise RefusedError(403, f"{str(clusters)[:80]} is not the cluster of this broker, [{cluster!r}]")
@@ -125,7 +125,7 @@ def policies_asked_for(content: dict[str, Any], cluster: str) -> Policies:
 def _kept_of(given: dict[str, Any]) -> dict[str, Any]:
     """The policies without effect, taken out of ``given``; those that ask for nothing are left out."""
     named = {field: given.pop(field) for field in OF_NAMESPACES if field in given}
-    asking = {field: value for field, value in named.items() if value not in ("", _DEFAULTS.get(field))}
+    asking = {field: value for field, value in named.items() if value != _DEFAULTS.get(field)}
     return {field: OF_NAMESPACES[field].value(value) for field, value in asking.items()}
 
 

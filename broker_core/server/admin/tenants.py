@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters, tenants and namespaces. Source: Pulsar docs, "Admin API - tenants", "- namespaces"."""
+"""Tenants and namespaces. Source: Pulsar docs, "Admin API - tenants", "- namespaces"."""
 
 from __future__ import annotations
 
@@ -18,16 +18,9 @@ from broker_core.server.admin.answers import (
     RefusedError,
     text_answer,
 )
-from broker_core.server.admin.namespace_object import BUNDLE, BUNDLES, namespace_object, policies_asked_for
+from broker_core.server.admin.namespace_object import namespace_object, policies_asked_for
 from broker_core.server.admin.permissions import check_wildcards
 from broker_core.server.admin.requests import AdminRequest, Route
-from broker_core.server.admin.subscriptions import (
-    CLEARING,
-    CLEARING_OF_ALL,
-    UNSUBSCRIBING,
-    clear_namespace,
-    unsubscribe_namespace,
-)
 from broker_core.server.security import needs
 from broker_core.server.security.rights import About, Right
 
@@ -37,32 +30,6 @@ class TenantObject(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
     admin_roles: list[str] | None = None
     allowed_clusters: list[str] | None = None
-
-
-async def list_clusters(request: AdminRequest) -> object:
-    """The name of the one cluster: clusterName of the settings."""
-    return [request.cluster]
-
-
-async def get_cluster(request: AdminRequest) -> object:
-    """Addresses of the one cluster; those of ports that there are not are left out."""
-    node = request.node
-    request.existing_cluster()
-    urls = {
-        "serviceUrl": node.http_url,
-        "serviceUrlTls": node.http_url_tls,
-        "brokerServiceUrl": node.service_url,
-        "brokerServiceUrlTls": node.service_url_tls,
-    }
-    return {name: url for name, url in urls.items() if url}
-
-
-async def put_cluster(request: AdminRequest) -> None:
-    """Refused: the one that there is exists (409), and there can be no other (405)."""
-    cluster = request.part("cluster")
-    if cluster == request.cluster:
-        raise ConflictError(f"cluster {cluster!r} exists already")
-    raise RefusedError(405, f"cluster {shown_name(cluster)} cannot be made: this broker is a cluster by itself")
 
 
 async def list_tenants(request: AdminRequest) -> object:
@@ -212,51 +179,11 @@ async def unload_namespace(request: AdminRequest) -> None:
     await request.in_turns(request.broker.unload_namespace(request.namespace_name))
 
 
-# -- bundles: the ranges of hashes by which a cluster shares topics out. One broker serves all, so there is one bundle
-
-
-def _check_bundle(request: AdminRequest) -> None:
-    """A refusal if the namespace in the path does not exist or has no such bundle."""
-    request.existing_namespace()
-    if (bundle := request.part("bundle")) != BUNDLE:
-        raise RefusedError(412, f"there is no bundle {bundle[:80]!r}, only {BUNDLE!r}: one broker serves all topics")
-
-
-async def get_bundles(request: AdminRequest) -> object:
-    """The bundles of a namespace: one."""
-    request.existing_namespace()
-    return BUNDLES
-
-
-async def unload_bundle(request: AdminRequest) -> None:
-    """Unload every topic of the bundle, which is every topic of the namespace."""
-    _check_bundle(request)
-    wanted = request.query_params.get("destinationBroker")
-    if wanted is not None and wanted != request.broker_id:
-        raise RefusedError(409, f"there is no broker {wanted[:80]!r}, only this one, {request.broker_id!r}")
-    await unload_namespace(request)
-
-
-async def clear_bundle(request: AdminRequest) -> None:
-    """Pass over the whole backlog of every subscription, or of the one in the path, of all topics of the bundle."""
-    _check_bundle(request)
-    await clear_namespace(request)
-
-
-async def unsubscribe_bundle(request: AdminRequest) -> None:
-    """Delete the subscription from all topics of the bundle; refused while one of them has consumers."""
-    _check_bundle(request)
-    await unsubscribe_namespace(request)
-
-
 _TENANT = "/admin/v2/tenants/{tenant}"
 _N = "/admin/v2/namespaces/{tenant}/{namespace}"
 _PROPERTIES = needs.administer(About.NAMESPACE)
 
 ROUTES = [
-    Route("/admin/v2/clusters", list_clusters, needs.KNOWN),
-    Route("/admin/v2/clusters/{cluster}", get_cluster, needs.of_clusters("GET_CLUSTER")),
-    Route("/admin/v2/clusters/{cluster}", put_cluster, needs.of_clusters("CREATE_CLUSTER"), methods=["PUT"]),
     Route("/admin/v2/tenants", list_tenants, needs.of_tenants("LIST_TENANTS")),
     Route(_TENANT, get_tenant, needs.of_tenants("GET_TENANT")),
     Route(_TENANT, put_tenant, needs.of_tenants("CREATE_TENANT"), methods=["PUT"], statuses={NotAllowedError: 412}),
@@ -282,14 +209,4 @@ ROUTES = [
     Route(f"{_N}/property/{{key}}", remove_property, _PROPERTIES, methods=["DELETE"]),
     Route(f"{_N}/property/{{key}}/{{value}}", set_property, _PROPERTIES, methods=["PUT"]),
     Route(f"{_N}/unload", unload_namespace, needs.SUPERUSER, methods=["PUT"]),
-]
-
-_B = f"{_N}/{{bundle}}"
-
-BUNDLE_ROUTES = [
-    Route(f"{_N}/bundles", get_bundles, needs.of_namespace("GET_BUNDLE", Right.USE_NAMESPACE)),
-    Route(f"{_B}/unload", unload_bundle, needs.SUPERUSER, methods=["PUT"]),
-    Route(f"{_B}/clearBacklog", clear_bundle, CLEARING_OF_ALL, methods=["POST"]),
-    Route(f"{_B}/clearBacklog/{{subscription}}", clear_bundle, CLEARING, methods=["POST"]),
-    Route(f"{_B}/unsubscribe/{{subscription}}", unsubscribe_bundle, UNSUBSCRIBING, methods=["POST"]),
 ]

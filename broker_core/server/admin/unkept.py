@@ -126,15 +126,8 @@ async def refuse_run(request: AdminRequest) -> None:
     raise RefusedError(405, f"this broker cannot begin it: {what}")
 
 
-async def no_domains(request: AdminRequest) -> object:
-    """None: a cluster of one broker has no failure domains."""
-    request.existing_cluster()
-    return {}
-
-
 _N: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _T: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
-_C: Final = "/admin/v2/clusters/{cluster}"
 
 _RUNS: Final = {"compaction": needs.of_topic("COMPACT"), "offload": needs.of_topic("OFFLOAD")}
 
@@ -165,5 +158,4 @@ OWN_ROUTES: Final = [
     ),
     *(Route(f"{_T}/{what}", not_run, _RUNS[what]) for what in _RUNS),
     *(Route(f"{_T}/{what}", refuse_run, _RUNS[what], methods=["PUT"]) for what in _RUNS),
-    Route(f"{_C}/failureDomains", no_domains, needs.of_clusters("GET_FAILURE_DOMAIN")),
 ]

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cluster, what is kept about it, and bundles with their quotas, on this broker and on a real Apache Pulsar."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import pytest
+
+from tests.server.oracle import Ask, Both, N, compare
+from tests.server.test_admin_bundles import DEFAULT, MORE
+from tests.server.test_admin_clusters import DOMAIN, ISOLATION
+
+pytestmark = pytest.mark.pulsar
+
+C: Final = "clusters/standalone"
+D: Final = f"{C}/failureDomains"
+I: Final = f"{C}/namespaceIsolationPolicies"
+B: Final = "0x00000000_0xffffffff"
+QUOTA: Final = f"resource-quotas/{{}}/{B}"
+
+ASKS: Final = [
+    Ask("PUT", N, json.dumps({"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}})),
+    Ask("GET", f"{C}/peers"),
+    Ask("POST", f"{C}/peers", "[]"),
+    Ask("POST", f"{C}/peers", '["elsewhere"]', same=False),
+    Ask("GET", "clusters/nowhere/peers", same=False),
+    Ask("DELETE", "clusters/nowhere", same=False),
+    Ask("POST", "clusters/nowhere", "{}", same=False),
+    Ask("GET", D),
+    Ask("GET", f"{D}/some", same=False),
+    Ask("POST", f"{D}/some", json.dumps(DOMAIN)),
+    Ask("GET", D),
+    Ask("GET", f"{D}/some"),
+    Ask("POST", f"{D}/some", json.dumps(DOMAIN)),
+    Ask("POST", f"{D}/some", '"x"', same=False),
+    Ask("DELETE", f"{D}/some", same=False),
+    Ask("DELETE", f"{D}/some", same=False),
+    Ask("GET", f"{D}/some", same=False),
+    Ask("GET", I, same=False),
+    Ask("GET", f"{I}/brokers", same=False),
+    Ask("GET", f"{I}/apart", same=False),
+    Ask("POST", f"{I}/apart", json.dumps(ISOLATION)),
+    Ask("GET", I),
+    Ask("GET", f"{I}/apart"),
+    Ask("GET", f"{I}/other", same=False),
+    Ask("GET", f"{I}/brokers", same=False),
+    Ask("POST", f"{I}/apart", '{"namespaces":[]}', same=False),
+    Ask("DELETE", f"{I}/apart"),
+    Ask("GET", f"{I}/apart", same=False),
+    Ask("GET", "resource-quotas"),
+    Ask("GET", QUOTA),
+    Ask("POST", QUOTA, json.dumps(MORE)),
+    Ask("GET", QUOTA),
+    Ask("POST", QUOTA, '{"memory":-1}', same=False),
+    Ask("DELETE", QUOTA),
+    Ask("GET", QUOTA),
+    Ask("POST", "resource-quotas", json.dumps(MORE)),
+    Ask("GET", "resource-quotas"),
+    Ask("POST", "resource-quotas", json.dumps(DEFAULT)),
+    Ask("GET", f"resource-quotas/public/nowhere/{B}", same=False),
+    Ask("GET", "resource-quotas/{}/nonsense", same=False),
+    Ask("PUT", f"{N}/nonsense/split", same=False),
+    Ask("GET", "broker-stats/allocator-stats/some", same=False),
+    Ask("GET", "namespaces/standalone/antiAffinity/apart", same=False),
+    Ask("GET", "namespaces/standalone/antiAffinity/apart?tenant=public"),
+]
+
+
+def test_the_cluster_answers_as_a_standalone_apache_pulsar(both: Both) -> None:
+    """1.1.5: what is kept about it, bundles and quotas."""
+    found = compare(both, ASKS); print(*found, sep="\n"); assert found == []
