@@ -53,6 +53,8 @@ _POLICIES: Final = (
     "connection of a producer is not read, so that consumers on the same connection wait, too. `dispatchRate` is that",
     "of all consumers of a topic, `subscriptionDispatchRate` that of each of its subscriptions, in messages and bytes",
     "of a `ratePeriodInSecond`. 0 or less is no limit. Those of a namespace hold for its stored topics.",
+    "`subscribeRate` is how often a consumer, known by its name and host, may subscribe to a topic in a period; beyond it",
+    "it is told so. `relativeToPublishRate` of a rate is refused.",
     "",
     "| of a namespace | of a topic | applied |",
     "|---|---|---|",

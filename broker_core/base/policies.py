@@ -196,6 +196,16 @@ class DispatchRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
             )
 
 
+class SubscribeRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """How often each consumer of a topic may subscribe in a period of seconds; 0 or less is no limit (semantics 7.16).
+
+    A consumer is known by its name and the host that it comes from.
+    """
+
+    subscribe_throttling_rate_per_consumer: Annotated[int, msgspec.Meta(ge=-(2**31), le=COUNT_MAX)] = -1
+    rate_period_in_second: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] = 30
+
+
 Action = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
 """What a role may be allowed; this broker has nothing that the last four would allow."""
 
@@ -308,6 +318,7 @@ class Policies(
         "publish_rate": "publishMaxMessageRate",
         "dispatch_rate": "topicDispatchRate",
         "subscription_dispatch_rate": "subscriptionDispatchRate",
+        "subscribe_rate": "clusterSubscribeRate",
     },
 ):
     """Everything that is set at one level; None where nothing is. Names in JSON are those of Pulsar's namespaces."""
@@ -386,6 +397,9 @@ class Policies(
         DispatchRate | None,
         Policy("subscriptionDispatchRate", "subscriptionDispatchRate", applied=True, null_removes="NT"),
     ] = None
+    subscribe_rate: Annotated[
+        SubscribeRate | None, Policy("subscribeRate", "subscribeRate", applied=True, null_removes="NT")
+    ] = None
     properties: dict[str, str] | None = None
     auth_policies: AuthPolicies | None = None
     subscription_auth_mode: SubscriptionAuthMode | None = None
@@ -428,7 +442,7 @@ POLICIES: Final = tuple(_table())
 """Every policy but the properties of a namespace, and its rights, which ``server.admin.permissions`` has."""
 
 
-_RATES: Final = ("publish_rate", "dispatch_rate", "subscription_dispatch_rate")
+_RATES: Final = ("publish_rate", "dispatch_rate", "subscription_dispatch_rate", "subscribe_rate")
 
 
 class Quotas(msgspec.Struct, frozen=True):
@@ -439,6 +453,7 @@ class Quotas(msgspec.Struct, frozen=True):
     publish_rate: PublishRate = PublishRate()
     dispatch_rate: DispatchRate = DispatchRate()
     subscription_dispatch_rate: DispatchRate = DispatchRate()
+    subscribe_rate: SubscribeRate = SubscribeRate()
 
 
 def settings_under(settings: Settings, *levels: Policies) -> Settings:
@@ -465,5 +480,25 @@ def quotas_under(settings: Settings, *levels: Policies) -> Quotas:
     for level in levels:
         quotas = level.backlog_quota_map or {}
         size, age = quotas.get("destination_storage", size), quotas.get("message_age", age)
-    rates = {rate: value for level in levels for rate in _RATES if (value := getattr(level, rate)) is not None}
+    rates = _rates_of(settings)
+    rates |= {rate: value for level in levels for rate in _RATES if (value := getattr(level, rate)) is not None}
     return Quotas(size, age, **rates)
+
+
+def _rates_of(settings: Settings) -> dict[str, Any]:
+    """The broker's own rates for each of its topics, under the names of ``Policies``."""
+    return {
+        "publish_rate": PublishRate(
+            settings.max_publish_rate_per_topic_in_messages or -1, settings.max_publish_rate_per_topic_in_bytes or -1
+        ),
+        "dispatch_rate": DispatchRate(
+            settings.dispatch_throttling_rate_per_topic_in_msg, settings.dispatch_throttling_rate_per_topic_in_byte
+        ),
+        "subscription_dispatch_rate": DispatchRate(
+            settings.dispatch_throttling_rate_per_subscription_in_msg,
+            settings.dispatch_throttling_rate_per_subscription_in_byte,
+        ),
+        "subscribe_rate": SubscribeRate(
+            settings.subscribe_throttling_rate_per_consumer, settings.subscribe_rate_period_per_consumer_in_second
+        ),
+    }

@@ -258,6 +258,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         "It always stops where the disk refuses to read.",
     ] = False
 
+    # -- rates, of each topic that has none of its own; 0 = no limit
+    max_publish_rate_per_topic_in_messages: Annotated[
+        _Count, "Messages a second that the producers of a topic may send together; 0 = no limit."
+    ] = 0
+    max_publish_rate_per_topic_in_bytes: Annotated[
+        _Count, "Bytes a second that the producers of a topic may send together; 0 = no limit."
+    ] = 0
+    dispatch_throttling_rate_per_topic_in_msg: Annotated[
+        _Count, "Messages a second that the consumers of a topic are sent together; 0 = no limit."
+    ] = 0
+    dispatch_throttling_rate_per_topic_in_byte: Annotated[
+        _Count, "Bytes a second that the consumers of a topic are sent together; 0 = no limit."
+    ] = 0
+    dispatch_throttling_rate_per_subscription_in_msg: Annotated[
+        _Count, "Messages a second that the consumers of a subscription are sent together; 0 = no limit."
+    ] = 0
+    dispatch_throttling_rate_per_subscription_in_byte: Annotated[
+        _Count, "Bytes a second that the consumers of a subscription are sent together; 0 = no limit."
+    ] = 0
+    subscribe_throttling_rate_per_consumer: Annotated[
+        _Count, "How often a consumer may subscribe in a period; 0 = no limit."
+    ] = 0
+    subscribe_rate_period_per_consumer_in_second: Annotated[_Positive, "That period, seconds."] = 30
+
     # -- backlog
     backlog_quota_check_interval_in_seconds: Annotated[_Positive, "How often backlog quotas are checked, seconds."] = 60
     backlog_quota_default_limit_bytes: Annotated[

@@ -19,9 +19,22 @@ from broker_core.base.errors import DataFormatError, NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.policies import NO_POLICIES, Policies, Quotas, quotas_under, settings_under
 from broker_core.base.settings import Settings
+from broker_core.broker.cluster_settings import OF_CLUSTERS, VALUE_MAX
 from broker_core.storage.catalogue import Catalogue
 
+RATES: Final = (
+    "dispatchThrottlingRatePerSubscriptionInByte",
+    "dispatchThrottlingRatePerSubscriptionInMsg",
+    "dispatchThrottlingRatePerTopicInByte",
+    "dispatchThrottlingRatePerTopicInMsg",
+    "maxPublishRatePerTopicInBytes",
+    "maxPublishRatePerTopicInMessages",
+    "subscribeRatePeriodPerConsumerInSecond",
+    "subscribeThrottlingRatePerConsumer",
+)
+
 DYNAMIC: Final = (
+    *RATES,
     "allowAutoSubscriptionCreation",
     "allowAutoTopicCreation",
     "allowAutoTopicCreationType",
@@ -45,6 +58,8 @@ _FIELDS: Final = {field.encode_name: field.name for field in msgspec.structs.fie
 def changed(settings: Settings, values: Mapping[str, str]) -> Settings:
     """``settings`` with ``values``; NotAllowedError for a name that is not dynamic or a value that it cannot have."""
     for name, text in values.items():
+        if name in OF_CLUSTERS and len(text) <= VALUE_MAX:
+            continue
         if name not in DYNAMIC:
             raise NotAllowedError(
                 f"{name[:80]!r} cannot be changed while the broker runs", hint="set it where the broker is started"

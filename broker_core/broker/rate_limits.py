@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``RateLimit``: how many messages and bytes may pass in a second, and who waits until more may.
+"""``RateLimit``: how many messages and bytes may pass in a second, and who waits until more may. ``SubscribeLimit``:
+how often a consumer may subscribe.
 
 Tokens come in at the rate, and what passes is paid for afterwards: an entry of any size goes through while there are
 tokens, and the debt that it leaves is paid off before the next one. So the mean is exact whatever the size of entries.
@@ -11,6 +12,7 @@ subscription that is always ready cannot keep the topic's rate for itself. Sourc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
@@ -73,6 +75,36 @@ class _Tokens:
 
 
 _ANY_NUMBER: Final = _Tokens(0, 0)
+
+
+class SubscribeLimit:
+    """How often each consumer may subscribe in a period. All of them begin anew with each period."""
+
+    __slots__ = ("_clock", "_period_s", "_seen", "_times", "_until_s")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._times = 0
+        self._period_s = 1
+        self._until_s = 0.0
+        self._seen: Counter[tuple[str, str]] = Counter()
+
+    def set(self, times: int, period_s: int) -> None:
+        """Limit to so many from now on; 0 or less is no limit. Nothing happens if that is so already."""
+        if (times, period_s) == (self._times, self._period_s):
+            return
+        self._times, self._period_s, self._until_s = times, period_s, 0.0
+
+    def admits(self, consumer: tuple[str, str]) -> bool:
+        """Whether a consumer may subscribe now, which counts as having done it. It is known by its host and name."""
+        if self._times <= 0:
+            return True
+        now_s = self._clock.monotonic()
+        if now_s >= self._until_s:
+            self._seen.clear()
+            self._until_s = now_s + self._period_s
+        self._seen[consumer] += 1
+        return self._seen[consumer] <= self._times
 
 
 class RateLimit:

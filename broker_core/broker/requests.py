@@ -114,7 +114,7 @@ class AckId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The client at the other end, for statistics only."""
+    """The client at the other end, for statistics and the rate of subscribing."""
 
     address: str = ""
     client_version: str = ""

@@ -44,7 +44,7 @@ from broker_core.broker.membership import (
 from broker_core.broker.publishing.deduplication import DeduplicationCursor, forget_sequence_ids
 from broker_core.broker.publishing.producer import Producer
 from broker_core.broker.publishing.producers import Producers
-from broker_core.broker.rate_limits import RateLimit
+from broker_core.broker.rate_limits import RateLimit, SubscribeLimit
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import InitialPosition, ProducerRequest, SubscribeRequest
 from broker_core.broker.sinks import ConsumerSink, ProducerSink
@@ -114,6 +114,7 @@ class Topic:
         self.reserve = surroundings.reserve
         self.publish_rate = RateLimit(self.clock, self.timers)
         self.dispatch_rate = RateLimit(self.clock, self.timers)
+        self._subscribe_limit = SubscribeLimit(self.clock)
         self._set_rates()
         self.traffic_in = Traffic(self.clock)
         self.traffic_out = Traffic(self.clock)
@@ -223,6 +224,7 @@ class Topic:
         check_subscription_name(request.subscription)
         check_not_reserved(request.subscription)
         check_type(request, self.settings)
+        self._check_subscribe_rate(request)
         most = self.settings.max_consumers_per_topic
         check_room(
             self.name, "consumers", most and sum(len(each.consumers) for each in self.subscriptions.values()), most
@@ -242,6 +244,17 @@ class Topic:
         except ServerError:
             self.delete_subscription(created.name)  # else it would keep all messages for a consumer that was refused
             raise
+
+    def _check_subscribe_rate(self, request: SubscribeRequest) -> None:
+        """NotAllowedError if this consumer has subscribed as often as the rate allows (semantics 7.16)."""
+        host = request.peer.address.rpartition(":")[0]
+        if not self._subscribe_limit.admits((host, request.consumer_name)):
+            rate = self.quotas.subscribe_rate
+            raise NotAllowedError(
+                f"consumer {request.consumer_name!r} subscribes to {self.name} too often: "
+                f"{rate.subscribe_throttling_rate_per_consumer} times in {rate.rate_period_in_second} s are allowed",
+                hint="wait before it subscribes again, or raise subscribeRate",
+            )
 
     def begin_subscription(
         self, name: str, initial_position: InitialPosition, properties: Mapping[str, str] | None = None
@@ -368,6 +381,8 @@ class Topic:
     def _set_rates(self) -> None:
         self.publish_rate.set(*self.quotas.publish_rate.per_s)
         self.dispatch_rate.set(*self.quotas.dispatch_rate.per_s)
+        rate = self.quotas.subscribe_rate
+        self._subscribe_limit.set(rate.subscribe_throttling_rate_per_consumer, rate.rate_period_in_second)
 
     # -- the log
 

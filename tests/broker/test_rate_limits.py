@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
-from broker_core.base.policies import DispatchRate, Policies, PublishRate
+from broker_core.base.policies import DispatchRate, Policies, PublishRate, SubscribeRate
 from broker_core.base.steps import drained
 from broker_core.broker.rate_limits import Gate, RateLimit
-from broker_core.broker.requests import SubscriptionType
+from broker_core.broker.requests import Peer, SubscriptionType
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.heads import SendHead
 from tests.broker.world import SHARED, TOPIC, Mailbox, World, body
@@ -229,3 +229,59 @@ def test_a_rate_relative_to_another_is_refused() -> None:
     """7.16: it would not be kept."""
     with pytest.raises(NotAllowedError, match="relative"):
         Policies(dispatch_rate=DispatchRate(5, relative_to_publish_rate=True)).check()
+
+
+# -- subscribing
+
+
+def test_a_consumer_subscribes_as_often_as_the_rate_allows() -> None:
+    """7.16: known by its name and host; all begin anew with the next period, and without the rate there is no limit."""
+    world = World()
+    limited(world, subscribe_rate=SubscribeRate(2, 10))
+    for _ in range(2):
+        for name in ("a", "b"):
+            world.subscribe(SHARED, name=name)[0].close()
+    with pytest.raises(NotAllowedError, match="2 times in 10 s"):
+        world.subscribe(SHARED, name="a")
+    world.subscribe(SHARED, name="a", peer=Peer("elsewhere:5"))[0].close()
+    world.clock.advance(10_000)
+    world.subscribe(SHARED, name="a")[0].close()
+    limited(world)
+    for _ in range(5):
+        world.subscribe(SHARED, name="a")[0].close()
+
+
+def test_a_refused_consumer_makes_no_subscription() -> None:
+    """7.16: nothing is kept for it."""
+    world = World()
+    limited(world, subscribe_rate=SubscribeRate(1, 10))
+    world.subscribe(SHARED, name="a")
+    with pytest.raises(NotAllowedError):
+        world.subscribe(SHARED, "other", name="a")
+    assert set(world.topic().subscriptions) == {"s"}
+
+
+def test_rates_of_the_broker_hold_for_topics_without_their_own() -> None:
+    """7.16: changed while it runs, and stronger where a topic says so."""
+    world = World(dispatch_throttling_rate_per_topic_in_msg=100)
+    world.publish(3000)
+    _, mailbox = world.subscribe(SHARED, permits=10_000)
+    world.clock.advance(DURATION_S * 1000)
+    assert abs(messages_in(mailbox) - 100 * DURATION_S) <= 30
+    limited(world, dispatch_rate=DispatchRate(dispatch_throttling_rate_in_msg=50))
+    before = messages_in(mailbox)
+    world.clock.advance(DURATION_S * 1000)
+    assert abs(messages_in(mailbox) - before - 50 * DURATION_S) <= 30
+    limited(world)
+    drained(world.broker.set_dynamic("dispatchThrottlingRatePerTopicInMsg", "0"))
+    world.settle()
+    assert messages_in(mailbox) == 3000
+
+
+def test_the_brokers_rate_of_publishing_is_that_of_a_topic() -> None:
+    """7.16: 0 is no limit, in messages as in bytes."""
+    world = World(max_publish_rate_per_topic_in_messages=10)
+    topic = world.topic()
+    assert (topic.publish_rate.limited, topic.quotas.publish_rate) == (True, PublishRate(10, -1))
+    drained(world.broker.set_dynamic("maxPublishRatePerTopicInMessages", "0"))
+    assert not topic.publish_rate.limited

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.pulsar
 
 C: Final = "clusters/standalone"
 D: Final = f"{C}/failureDomains"
-I: Final = f"{C}/namespaceIsolationPolicies"
+ISOLATED: Final = f"{C}/namespaceIsolationPolicies"
 B: Final = "0x00000000_0xffffffff"
 QUOTA: Final = f"resource-quotas/{{}}/{B}"
 
@@ -38,17 +38,17 @@ ASKS: Final = [
     Ask("DELETE", f"{D}/some", same=False),
     Ask("DELETE", f"{D}/some", same=False),
     Ask("GET", f"{D}/some", same=False),
-    Ask("GET", I, same=False),
-    Ask("GET", f"{I}/brokers", same=False),
-    Ask("GET", f"{I}/apart", same=False),
-    Ask("POST", f"{I}/apart", json.dumps(ISOLATION)),
-    Ask("GET", I),
-    Ask("GET", f"{I}/apart"),
-    Ask("GET", f"{I}/other", same=False),
-    Ask("GET", f"{I}/brokers", same=False),
-    Ask("POST", f"{I}/apart", '{"namespaces":[]}', same=False),
-    Ask("DELETE", f"{I}/apart"),
-    Ask("GET", f"{I}/apart", same=False),
+    Ask("GET", ISOLATED, same=False),
+    Ask("GET", f"{ISOLATED}/brokers", same=False),
+    Ask("GET", f"{ISOLATED}/apart", same=False),
+    Ask("POST", f"{ISOLATED}/apart", json.dumps(ISOLATION)),
+    Ask("GET", ISOLATED),
+    Ask("GET", f"{ISOLATED}/apart"),
+    Ask("GET", f"{ISOLATED}/other", same=False),
+    Ask("GET", f"{ISOLATED}/brokers", same=False),
+    Ask("POST", f"{ISOLATED}/apart", '{"namespaces":[]}', same=False),
+    Ask("DELETE", f"{ISOLATED}/apart"),
+    Ask("GET", f"{ISOLATED}/apart", same=False),
     Ask("GET", "resource-quotas"),
     Ask("GET", QUOTA),
     Ask("POST", QUOTA, json.dumps(MORE)),
@@ -70,4 +70,6 @@ ASKS: Final = [
 
 def test_the_cluster_answers_as_a_standalone_apache_pulsar(both: Both) -> None:
     """1.1.5: what is kept about it, bundles and quotas."""
-    found = compare(both, ASKS); print(*found, sep="\n"); assert found == []
+    found = compare(both, ASKS)
+    print(*found, sep="\n")
+    assert found == []

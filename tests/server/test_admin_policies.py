@@ -41,6 +41,10 @@ BODIES: dict[str, tuple[Any, Any]] = {
         {"publishThrottlingRateInMsg": "many"},
     ),
     "dispatch_rate": (_DISPATCH, {**_DISPATCH, "ratePeriodInSecond": 0}),
+    "subscribe_rate": (
+        {"subscribeThrottlingRatePerConsumer": 10, "ratePeriodInSecond": 30},
+        {"subscribeThrottlingRatePerConsumer": 10, "ratePeriodInSecond": 0},
+    ),
     "subscription_dispatch_rate": (_DISPATCH, {**_DISPATCH, "relativeToPublishRate": True}),
 }
 """A good and a bad body of the policies that are no counts."""

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from broker_core import __version__
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.settings import shown
+from broker_core.broker.cluster_settings import OF_CLUSTERS
 from broker_core.broker.policy_book import DYNAMIC
 from broker_core.server.admin.answers import BadRequestError, RefusedError, begun, text_answer
 from broker_core.server.admin.namespace_object import BUNDLE
@@ -91,8 +92,9 @@ async def lookup_bundle(request: AdminRequest) -> object:
 
 
 async def list_dynamic(request: AdminRequest) -> object:
-    """The names of the settings that may be changed while the broker runs."""
-    return DYNAMIC
+    """The names of the settings that may be changed while the broker runs, and of those that only a cluster uses: they
+    are kept and shown, without effect."""
+    return sorted({*DYNAMIC, *OF_CLUSTERS})
 
 
 async def get_dynamic(request: AdminRequest) -> object:
@@ -124,10 +126,26 @@ async def remove_dynamic(request: AdminRequest) -> object:
 
 async def _changed(request: AdminRequest, value: str | None) -> object:
     name = request.part("name")
-    if name not in DYNAMIC:
+    if hint := _OF_THE_WHOLE_BROKER.get(name):
+        raise RefusedError(412, f"{name!r} is a rate of the whole broker, which has none; {hint}")
+    if name not in DYNAMIC and name not in OF_CLUSTERS:
         raise RefusedError(412, f"{name[:80]!r} cannot be changed while the broker runs; set it where it is started")
     await request.in_turns(request.broker.set_dynamic(name, value))
     return Response(status_code=200)
+
+
+_OF_THE_WHOLE_BROKER: Final = {
+    **dict.fromkeys(
+        ("brokerPublisherThrottlingMaxMessageRate", "brokerPublisherThrottlingMaxByteRate"),
+        "set maxPublishRatePerTopicInMessages or maxPublishRatePerTopicInBytes",
+    ),
+    **dict.fromkeys(
+        ("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte"),
+        "set dispatchThrottlingRatePerTopicInMsg or dispatchThrottlingRatePerTopicInByte",
+    ),
+    "dispatchThrottlingRateRelativeToPublishRate": "set rates as numbers",
+}
+"""Settings of Apache Pulsar that are refused -> those to use instead."""
 
 
 async def internal_configuration(request: AdminRequest) -> object:

@@ -28,7 +28,7 @@ BUNDLE: Final = "_".join(BUNDLES["boundaries"])
 
 _NOTHING: Final[dict[str, Any]] = {
     "allowed_clusters": [],
-    **{rate: {} for rate in ("clusterDispatchRate", "clusterSubscribeRate")},
+    "clusterDispatchRate": {},
     "latency_stats_sample_rate": {},
     "deleted": False,
     "encryption_required": False,
@@ -56,6 +56,7 @@ _CLUSTERS: Final = ("replication_clusters", "allowed_clusters")
 
 _OF_CLUSTERS: Final = (
     *("publishMaxMessageRate", "topicDispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate"),
+    "clusterSubscribeRate",
 )
 """Policies that Pulsar keeps by cluster, of which there is one."""
 
