@@ -196,6 +196,22 @@ class DispatchRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
             )
 
 
+class InactiveTopics(_Compound, frozen=True, rename="camel"):
+    """Whether a topic that nobody uses is deleted, which and when (semantics 7.17)."""
+
+    SETTINGS = (
+        "broker_delete_inactive_topics_mode",
+        "broker_delete_inactive_topics_max_inactive_duration_seconds",
+        "broker_delete_inactive_topics_enabled",
+    )
+
+    inactive_topic_delete_mode: Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"] = (
+        "delete_when_no_subscriptions"
+    )
+    max_inactive_duration_seconds: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] = 60
+    delete_while_inactive: bool = False
+
+
 class SubscribeRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """How often each consumer of a topic may subscribe in a period of seconds; 0 or less is no limit (semantics 7.16).
 
@@ -399,6 +415,10 @@ class Policies(
     ] = None
     subscribe_rate: Annotated[
         SubscribeRate | None, Policy("subscribeRate", "subscribeRate", applied=True, null_removes="NT")
+    ] = None
+    inactive_topic_policies: Annotated[
+        InactiveTopics | None,
+        Policy("inactiveTopicPolicies", "inactiveTopicPolicies", applied=True, null_removes="NT"),
     ] = None
     properties: dict[str, str] | None = None
     auth_policies: AuthPolicies | None = None

@@ -126,6 +126,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _Positive, "How often unused subscriptions are looked for, minutes."
     ] = 5
 
+    # -- topics that nobody uses
+    broker_delete_inactive_topics_enabled: Annotated[
+        bool, "Delete topics that nobody uses, with what is stored in them; Apache Pulsar does so by default."
+    ] = False
+    broker_delete_inactive_topics_mode: Annotated[
+        Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"],
+        "Which of them: those without subscriptions, or those whose subscriptions have no backlog.",
+    ] = "delete_when_no_subscriptions"
+    broker_delete_inactive_topics_max_inactive_duration_seconds: Annotated[
+        _Positive, "How long a topic must be unused, seconds."
+    ] = 60
+    broker_delete_inactive_topics_frequency_seconds: Annotated[
+        _Positive, "How often unused topics are looked for, seconds."
+    ] = 60
+
     # -- deduplication
     broker_deduplication_enabled: Annotated[
         bool, "Store each sequence id of a producer once, also when its client sends it again."

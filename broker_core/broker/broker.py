@@ -30,6 +30,7 @@ from broker_core.broker.directory.topic_loader import Recover, TopicLoader, reco
 from broker_core.broker.directory.topic_registry import Namespaces, TopicRegistry
 from broker_core.broker.directory.topic_watches import TopicWatches
 from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
+from broker_core.broker.inactive_topics import InactiveTopics
 from broker_core.broker.limits.age_clock import AgeClock
 from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.non_persistent.topic import NonPersistentTopic, NonPersistentTopics
@@ -101,6 +102,7 @@ class Broker:
             timers=timers,
             settings=settings,
             reserve=reserve,
+            inactive=InactiveTopics(clock, self.deletion.delete_topic),
         )
 
     @property

@@ -35,6 +35,9 @@ RATES: Final = (
 
 DYNAMIC: Final = (
     *RATES,
+    "brokerDeleteInactiveTopicsEnabled",
+    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
+    "brokerDeleteInactiveTopicsMode",
     "allowAutoSubscriptionCreation",
     "allowAutoTopicCreation",
     "allowAutoTopicCreationType",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Upkeep``: what a broker does to its topics at intervals.
 
-Retention, message expiry, backlog quotas, the end of unused subscriptions and a look at the room on the disk each have
-an interval of their own.
+Retention, message expiry, backlog quotas, the end of unused subscriptions and of unused topics and a look at the room
+on the disk each have an interval of their own.
 
 Retention deletes whole ledgers that all of the topic's ledger holders have released, oldest first. Holders are durable
 subscriptions, which release what they have acknowledged, and deduplication. The topic's retention policy decides when a
@@ -32,6 +32,7 @@ from broker_core.base.settings import Settings
 from broker_core.broker.consumer import OnDone
 from broker_core.broker.directory.topic_loader import TopicLoader
 from broker_core.broker.directory.topic_registry import TopicRegistry
+from broker_core.broker.inactive_topics import InactiveTopics
 from broker_core.broker.limits import backlog_quota
 from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.topic import Topic
@@ -145,6 +146,7 @@ class Upkeep:
     timers: Timers
     settings: InitVar[Settings]
     reserve: DiskReserve
+    inactive: InactiveTopics
     _armed: dict[str, TimerHandle] = field(default_factory=dict, init=False)
     _closed: bool = field(default=False, init=False)
     _visited: list[TopicName] = field(default_factory=list, init=False)
@@ -155,6 +157,7 @@ class Upkeep:
         self._every(settings.message_expiry_check_interval_in_minutes * 60, self.expire)
         self._every(settings.backlog_quota_check_interval_in_seconds, self.enforce_quotas)
         self._every(settings.subscription_expiry_check_interval_in_minutes * 60, self.end_unused_subscriptions)
+        self._every(settings.broker_delete_inactive_topics_frequency_seconds, self.end_inactive_topics)
         if self.reserve.watched:
             self._every(_LOOK_S, self.look_at_disk)
             self._every(_MAKE_ROOM_S, self.make_room)
@@ -181,6 +184,10 @@ class Upkeep:
     def end_unused_subscriptions(self) -> None:
         """Delete durable subscriptions that had no consumer for longer than their topic allows."""
         self._act_on_each(end_unused_subscriptions)
+
+    def end_inactive_topics(self) -> None:
+        """Delete topics that nobody used for longer than they allow."""
+        self._act_on_each(self.inactive.look)
 
     def look_at_disk(self) -> None:
         """Send producers away when the disk has become nearly full; while it is, none comes back."""
@@ -257,6 +264,7 @@ class Upkeep:
         expire_topic(topic, at_once=True)
         backlog_quota.enforce(topic)
         trim(topic)
+        self.inactive.look_at_visited(topic)
 
     # -- timers
 

@@ -57,6 +57,7 @@ def test_what_is_kept_about_the_cluster_is_shown_and_forgotten(
     assert http.post(f"{path}/others", json=value).status_code == 204
     assert http.get(path).json() == {"some": value, "others": value}
     assert http.get(f"{path}/some").json() == value
+    bad: object
     for bad in ({"brokers": 7}, {"namespaces": []}, "x", None):
         assert http.post(f"{path}/bad", json=bad).status_code == 400
     assert http.get(f"{path}/bad").status_code == 404

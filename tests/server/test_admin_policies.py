@@ -41,6 +41,14 @@ BODIES: dict[str, tuple[Any, Any]] = {
         {"publishThrottlingRateInMsg": "many"},
     ),
     "dispatch_rate": (_DISPATCH, {**_DISPATCH, "ratePeriodInSecond": 0}),
+    "inactive_topic_policies": (
+        {
+            "inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up",
+            "maxInactiveDurationSeconds": 60,
+            "deleteWhileInactive": True,
+        },
+        {"inactiveTopicDeleteMode": "at_once", "maxInactiveDurationSeconds": 60, "deleteWhileInactive": True},
+    ),
     "subscribe_rate": (
         {"subscribeThrottlingRatePerConsumer": 10, "ratePeriodInSecond": 30},
         {"subscribeThrottlingRatePerConsumer": 10, "ratePeriodInSecond": 0},

@@ -38,7 +38,7 @@ _NOTHING: Final[dict[str, Any]] = {
 
 _NOT_SHOWN: Final[dict[str, Any]] = dict.fromkeys(
     (
-        *("offload_policies", "entryFilters", "inactive_topic_policies", "resource_group_name"),
+        *("offload_policies", "entryFilters", "resource_group_name"),
         "dispatcherPauseOnAckStatePersistentEnabled",
     )
 )

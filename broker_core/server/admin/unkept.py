@@ -39,7 +39,6 @@ class Unkept:
 
 UNKEPT: Final = (
     Unkept("offloadPolicies", "offloadPolicies", NO_OFFLOADING),
-    Unkept("inactiveTopicPolicies", "inactiveTopicPolicies", "topics are not deleted for not being used"),
     Unkept("encryptionRequired", "", "producers are not asked whether they encrypt", unset=False),
     Unkept("entryFilters", "entryFilters", "there are no filters of entries"),
 )
