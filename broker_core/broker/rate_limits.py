@@ -17,6 +17,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
+from broker_core.base.errors import NotAllowedError
+from broker_core.base.names import TopicName
+from broker_core.broker.requests import SubscribeRequest
 
 _KEPT_S: Final = 0.1
 """Enough for a timer that fires late on a busy machine, and a hundredth of what passes in ten seconds."""
@@ -95,16 +98,23 @@ class SubscribeLimit:
             return
         self._times, self._period_s, self._until_s = times, period_s, 0.0
 
-    def admits(self, consumer: tuple[str, str]) -> bool:
-        """Whether a consumer may subscribe now, which counts as having done it. It is known by its host and name."""
+    def check(self, topic: TopicName, request: SubscribeRequest) -> None:
+        """NotAllowedError if this consumer, known by its host and name, has subscribed as often as it may; otherwise
+        it has done so once more (semantics 7.16)."""
         if self._times <= 0:
-            return True
+            return
         now_s = self._clock.monotonic()
         if now_s >= self._until_s:
             self._seen.clear()
             self._until_s = now_s + self._period_s
+        consumer = request.peer.address.rpartition(":")[0], request.consumer_name
+        if self._seen[consumer] >= self._times:
+            raise NotAllowedError(
+                f"consumer {request.consumer_name!r} subscribes to {topic} too often: "
+                f"{self._times} times in {self._period_s} s are allowed",
+                hint="wait before it subscribes again, or raise subscribeRate",
+            )
         self._seen[consumer] += 1
-        return self._seen[consumer] <= self._times
 
 
 class RateLimit:

@@ -83,7 +83,7 @@ def deduplicates(name: TopicName, settings: Settings) -> bool:
 class Topic:
     """A loaded topic. ``subscriptions`` are by name, durable and not.
 
-    A topic has 26 attributes and 32 methods, as producers, subscriptions and policies meet here; each asks the part
+    A topic has 27 attributes and 32 methods, as producers, subscriptions and policies meet here; each asks the part
     that knows the rule.
     """
 
@@ -224,7 +224,7 @@ class Topic:
         check_subscription_name(request.subscription)
         check_not_reserved(request.subscription)
         check_type(request, self.settings)
-        self._check_subscribe_rate(request)
+        self._subscribe_limit.check(self.name, request)
         most = self.settings.max_consumers_per_topic
         check_room(
             self.name, "consumers", most and sum(len(each.consumers) for each in self.subscriptions.values()), most
@@ -244,17 +244,6 @@ class Topic:
         except ServerError:
             self.delete_subscription(created.name)  # else it would keep all messages for a consumer that was refused
             raise
-
-    def _check_subscribe_rate(self, request: SubscribeRequest) -> None:
-        """NotAllowedError if this consumer has subscribed as often as the rate allows (semantics 7.16)."""
-        host = request.peer.address.rpartition(":")[0]
-        if not self._subscribe_limit.admits((host, request.consumer_name)):
-            rate = self.quotas.subscribe_rate
-            raise NotAllowedError(
-                f"consumer {request.consumer_name!r} subscribes to {self.name} too often: "
-                f"{rate.subscribe_throttling_rate_per_consumer} times in {rate.rate_period_in_second} s are allowed",
-                hint="wait before it subscribes again, or raise subscribeRate",
-            )
 
     def begin_subscription(
         self, name: str, initial_position: InitialPosition, properties: Mapping[str, str] | None = None

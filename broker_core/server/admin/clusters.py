@@ -150,11 +150,12 @@ async def set_domain(request: AdminRequest) -> None:
     await _keep(request, _DOMAINS, request.part("domain"), FailureDomain)
 
 
-async def delete_domain(request: AdminRequest) -> None:
+async def delete_domain(request: AdminRequest) -> object:
     """Forget a failure domain."""
     name = request.part("domain")
     _named(request, _DOMAINS, name)
     request.broker.policies.keep_of_cluster(_DOMAINS, name, None)
+    return Response(status_code=200)
 
 
 async def list_isolation(request: AdminRequest) -> object:
@@ -240,11 +241,13 @@ ROUTES: Final = [
     Route(f"{_D}/{{domain}}", get_domain, needs.of_clusters("GET_FAILURE_DOMAIN")),
     Route(f"{_D}/{{domain}}", set_domain, needs.of_clusters("UPDATE_FAILURE_DOMAIN"), methods=["POST"]),
     Route(f"{_D}/{{domain}}", delete_domain, needs.of_clusters("DELETE_FAILURE_DOMAIN"), methods=["DELETE"]),
-    Route(_I, list_isolation, needs.of_clusters("READ")),
-    Route(f"{_I}/brokers", list_isolated_brokers, needs.of_clusters("READ")),
-    Route(f"{_I}/brokers/{{broker}}", get_isolated_broker, needs.of_clusters("READ")),
-    Route(f"{_I}/{{policy}}", get_isolation, needs.of_clusters("READ")),
-    Route(f"{_I}/{{policy}}", set_isolation, needs.of_clusters("WRITE"), methods=["POST"]),
-    Route(f"{_I}/{{policy}}", delete_isolation, needs.of_clusters("WRITE"), methods=["DELETE"]),
-    Route("/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", list_owned, needs.SUPERUSER),
+    Route(_I, list_isolation, needs.of_cluster_policies("READ")),
+    Route(f"{_I}/brokers", list_isolated_brokers, needs.of_cluster_policies("READ")),
+    Route(f"{_I}/brokers/{{broker}}", get_isolated_broker, needs.of_cluster_policies("READ")),
+    Route(f"{_I}/{{policy}}", get_isolation, needs.of_cluster_policies("READ")),
+    Route(f"{_I}/{{policy}}", set_isolation, needs.of_cluster_policies("WRITE"), methods=["POST"]),
+    Route(f"{_I}/{{policy}}", delete_isolation, needs.of_cluster_policies("WRITE"), methods=["DELETE"]),
+    Route(
+        "/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", list_owned, needs.of_brokers("LIST_OWNED_NAMESPACES")
+    ),
 ]

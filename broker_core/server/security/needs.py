@@ -37,6 +37,11 @@ def of_clusters(operation: str) -> Need:
     return _both("validateBothSuperuserAndClusterOperation", operation, " on the cluster")
 
 
+def of_cluster_policies(operation: str) -> Need:
+    """Superusers: which brokers serve which namespaces."""
+    return _both("validateBothSuperuserAndClusterPolicyOperation", operation, " on the cluster")
+
+
 def of_tenants(operation: str) -> Need:
     """Superusers: which tenants exist, and their administrators."""
     return _both("validateBothTenantOperationAndSuperUser", operation, "")
