@@ -31,7 +31,7 @@ test: lint  ## lint, types, every rule and machine, the Spark side, on our broke
 test-programs: setup  ## the tests that run whole programs: examples, notebooks, the jobs of the pages, rigs (TEST_ARGS)
 	@$(PYTEST) -m "programs and not pulsar" $(TEST_ARGS)
 
-test-peers: setup  ## the tests on real Apache Pulsars, with official Java and Go clients, with tools (needs Maven; TEST_ARGS)
+test-peers: setup  ## the tests on real Apache Pulsars, with clients of Java, Go and Rust, with tools (needs Maven; TEST_ARGS)
 	@$(PYTEST) -m pulsar $(TEST_ARGS)
 
 test-all: test test-programs test-peers rigs  ## all of that

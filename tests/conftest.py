@@ -40,8 +40,8 @@ gc.disable()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-FETCHED_CLIENTS: Final = ("java", "go")
-"""Cells of official clients that Maven and Go bring and build. Each is a group of its own, with one process."""
+FETCHED_CLIENTS: Final = ("java", "go", "rust")
+"""Cells of official clients that Maven, Go and cargo bring and build. Each is a group of its own, with one process."""
 
 LONGEST_FIRST: Final = (
     "spark-programs",
@@ -112,7 +112,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep together what shares something expensive, for ``--dist loadgroup --no-loadscope-reorder``.
 
     Everything on the shared Spark session runs in one worker, everything that starts a Spark of its own in another, so
-    that there is one of these at a time, and everything that uses the Java client in one too, as the Go
+    that there is one of these at a time, and everything that uses the Java client in one too, as the Go and the Rust
     client. Other tests stay with their file, whose fixtures then start once; those of a file that need a real Pulsar
     are a group of their own, as there is one Pulsar for all workers. Tests with the marker ``apart`` share nothing and
     need not stay together.

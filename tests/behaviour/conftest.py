@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every behaviour runs in eight cells: four clients, each on our broker and on Apache Pulsar.
+"""Every behaviour runs in ten cells: five clients, each on our broker and on Apache Pulsar.
 
 Some run in these cells for each kind of access, too; the environment may choose one kind for all of them.
 """
@@ -26,11 +26,14 @@ from tests.behaviour.interface import AnyClient
 from tests.behaviour.java_client import VERSION, start_java
 from tests.behaviour.our_client import OurClient
 from tests.behaviour.python_client import PythonClient
+from tests.behaviour.rust_client import start_rust
 from tests.behaviour.servers import SecuredServer, on_apache, on_ours
 from tests.client.conftest import Service
 
 IN_PYTHON: Final[Mapping[str, Callable[[str, Access], AnyClient]]] = {"ours": OurClient, "python": PythonClient}
-CLIENTS: Final = (*IN_PYTHON, "java", "go")
+CLIENTS: Final = (*IN_PYTHON, "java", "go", "rust")
+
+IMPATIENCE_MS: Final = 2_000
 
 KIND: Final = "PULSARISH_TEST_ACCESS"
 """The environment's name for the kind of access in which all behaviours run; a test that is about others does not."""
@@ -156,10 +159,19 @@ def go_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield driver
 
 
+@pytest.fixture(scope="session")
+def rust_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """The process of the Rust client, which needs cargo."""
+    with _running(start_rust, tmp_path_factory.mktemp("rust-client")) as driver:
+        yield driver
+
+
 @pytest.fixture(params=CLIENTS)
-def cell(request: pytest.FixtureRequest, service: Service) -> Iterator[Cell]:
-    """One client on one server."""
+def cell(request: pytest.FixtureRequest, service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
+    """One client on one server. A behaviour that must fail does so without the patience of others."""
     kind = request.param
+    if request.node.get_closest_marker("xfail") is not None:
+        monkeypatch.setattr(f"{Cell.__module__}.PATIENCE_MS", IMPATIENCE_MS)
     if kind in IN_PYTHON:
         made = Cell(kind, service, IN_PYTHON[kind])
     else:
@@ -176,9 +188,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         call = getattr(item, "callspec", None)
         if call is None or not {"cell", "server", "access"} <= call.params.keys():
             continue
-        name = getattr(item, "originalname", item.name)
-        server = call.params["server"].partition("-")[0]
+        client, server = call.params["cell"], call.params["server"].partition("-")[0]
+        name, parameters = getattr(item, "originalname", item.name), call.id.partition(f"{client}-")[2]
         for each in EXCEPTIONS:
-            if each.covers(name, call.params["cell"], server, call.params["access"]):
+            if each.covers((name, f"{name}[{parameters}]"), client, server, call.params["access"]):
                 runs = KIND in os.environ or not each.waits
                 item.add_marker(pytest.mark.xfail(reason=each.reason, strict=True, run=runs))

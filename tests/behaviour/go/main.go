@@ -103,7 +103,7 @@ type cannotExpress string
 
 func (what cannotExpress) Error() string { return string(what) }
 
-var serverError = regexp.MustCompile(`server error: (\w+)`)
+var serverError = regexp.MustCompile(`server error: (\w+)|^(\w+Error)$`)
 
 // The server's name of the error where it sent one, else the client's.
 func kind(err error) string {
@@ -112,7 +112,7 @@ func kind(err error) string {
 		return "CannotExpress"
 	}
 	if found := serverError.FindStringSubmatch(err.Error()); found != nil {
-		return found[1]
+		return found[1] + found[2]
 	}
 	var known *pulsar.Error
 	if errors.As(err, &known) {
