@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from tests.apache_pulsar.start import UnavailableError
 
 
 def cache() -> Path:
@@ -15,6 +18,21 @@ def cache() -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pulsarish"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def fetch(command: Sequence[str], folder: Path) -> None:
+    """Fetch what a build in ``folder`` is made of. UnavailableError where that fails: no network, or too old a tool."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["no reason given"]
+        raise UnavailableError(f"{' '.join(command)} failed: {said[0]}")
+
+
+def compile_program(command: Sequence[str], folder: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Run a compiler in ``folder``. A program that does not compile is a fault, and not a lack of the machine."""
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr}")
 
 
 def built(name: str, *sources: bytes, build: Callable[[Path], None]) -> Path:

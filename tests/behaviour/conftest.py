@@ -34,6 +34,7 @@ IN_PYTHON: Final[Mapping[str, Callable[[str, Access], AnyClient]]] = {"ours": Ou
 CLIENTS: Final = (*IN_PYTHON, "java", "go", "rust")
 
 IMPATIENCE_MS: Final = 2_000
+"""How long a behaviour that must fail waits for a message, which is as long as it takes on most machines."""
 
 KIND: Final = "PULSARISH_TEST_ACCESS"
 """The environment's name for the kind of access in which all behaviours run; a test that is about others does not."""

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The official Go client, in a process that runs the program in ``go``. UnavailableError where there is no Go."""
+"""The official Go client, in a process that runs the program in ``go``. UnavailableError where Go is missing or old."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
 from tests.apache_pulsar.start import UnavailableError
-from tests.behaviour.builds import built
+from tests.behaviour.builds import built, compile_program, fetch
 from tests.behaviour.driver import Driver
 
 SOURCES: Final = Path(__file__).resolve().parent / "go"
@@ -22,9 +21,8 @@ def start_go(log: Path) -> Driver:
         raise UnavailableError("go is not on the PATH, so the driver of the Go client cannot be built")
 
     def compile_to(program: Path) -> None:
-        done = subprocess.run([go, "build", "-o", str(program), "."], cwd=SOURCES, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"the driver of the Go client does not compile: {done.stderr}")
+        fetch([go, "mod", "download"], SOURCES)
+        compile_program([go, "build", "-o", str(program), "."], SOURCES)
 
     sources = [path.read_bytes() for path in sorted(SOURCES.iterdir())]
     return Driver([str(built("go-driver", *sources, build=compile_to))], log)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Rust client, in a process that runs the program in ``rust``. UnavailableError where there is no cargo.
+"""The Rust client, in a process that runs the program in ``rust``. UnavailableError where cargo is missing or old.
 
 Cargo compiles the client's crates once, for a minute, into the user's cache. They need ``protoc``, which is that of the
 Python package grpcio-tools.
@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
 from tests.apache_pulsar.start import UnavailableError
-from tests.behaviour.builds import built, cache
+from tests.behaviour.builds import built, cache, compile_program, fetch
 from tests.behaviour.driver import Driver
 
 SOURCES: Final = Path(__file__).resolve().parent / "rust"
@@ -30,11 +29,9 @@ def start_rust(log: Path) -> Driver:
 
     def compile_to(program: Path) -> None:
         target = cache() / "rust-target"
-        command = [cargo, "build", "--locked", "--target-dir", str(target)]
         environment = {**os.environ, "PROTOC": str(_protoc())}
-        done = subprocess.run(command, cwd=SOURCES, env=environment, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"the driver of the Rust client does not compile: {done.stderr}")
+        fetch([cargo, "fetch", "--locked"], SOURCES)
+        compile_program([cargo, "build", "--locked", "--target-dir", str(target)], SOURCES, environment)
         shutil.copy(target / "debug" / "driver", program)
 
     sources = [path.read_bytes() for path in sorted(SOURCES.rglob("*.*")) if path.is_file()]
