@@ -84,3 +84,11 @@ def test_a_scrape_of_the_metrics_takes_a_turn_for_each_topic_and_subscription(
     before = slices.count
     assert http.get(str(http.base_url).replace("/admin/v2/", "/metrics")).is_success
     assert slices.count - before >= 3 * TOPICS
+
+
+@pytest.mark.parametrize("what", ["metrics", "topics", "load-report"])
+def test_broker_statistics_take_a_turn_for_each_topic(http: httpx.Client, slices: Slices, what: str) -> None:
+    """Of 10,000 topics they would take half a second."""
+    before = slices.count
+    assert "public/default" in http.get(f"/broker-stats/{what}").text
+    assert slices.count - before >= 2 * TOPICS

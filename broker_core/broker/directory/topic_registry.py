@@ -85,6 +85,10 @@ class Namespaces:
         found = (NamespaceName.parse(name) for name in self._namespaces)
         return sorted(name for name in found if name.tenant == tenant)
 
+    def all(self) -> list[str]:
+        """The names of all namespaces."""
+        return sorted(self._namespaces)
+
     def delete_tenant(self, tenant: str) -> None:
         """Forget a tenant; NotAllowedError while it has namespaces, TopicNotFoundError if there is no such tenant."""
         left = self.namespaces(tenant)

@@ -30,6 +30,9 @@ from broker_core.server.session import Node
 
 _JSON: Final = "application/json"
 
+_TOPICS_A_STEP: Final = 500
+"""To sort one takes some microseconds."""
+
 _ALLOCATORS: Final = ("default", "ml-cache")
 
 Json: TypeAlias = dict[str, Any]
@@ -41,14 +44,15 @@ AnyTopic: TypeAlias = Topic | NonPersistentTopic
 
 def _loaded(node: Node) -> Iterator[AnyTopic]:
     """Every loaded topic, stored or not."""
-    stored = (topic for topic in node.broker.registry.loaded_topics() if not topic.closed)
-    return chain(stored, list(node.broker.non_persistent.all()))
+    return chain(node.broker.registry.loaded_topics(), list(node.broker.non_persistent.all()))
 
 
-def _by_namespace(node: Node) -> dict[NamespaceName, list[AnyTopic]]:
+def _by_namespace(node: Node) -> Generator[None, None, dict[NamespaceName, list[AnyTopic]]]:
     found: dict[NamespaceName, list[AnyTopic]] = {}
-    for topic in _loaded(node):
+    for number, topic in enumerate(_loaded(node)):
         found.setdefault(topic.name.namespace_name, []).append(topic)
+        if not number % _TOPICS_A_STEP:
+            yield
     return found
 
 
@@ -96,7 +100,7 @@ def _metrics(node: Node) -> Generator[None, None, list[Json]]:
     cluster = node.settings.cluster_name
     numbers = {f"pulsarish_{name}": value for name, value in of_broker._asdict().items() if _is_number(value)}
     found: list[Json] = [{"metrics": numbers, "dimensions": {"cluster": cluster, "metric": "broker"}}]
-    for namespace, topics in _by_namespace(node).items():
+    for namespace, topics in (yield from _by_namespace(node)).items():
         figures = yield from _figures_in_steps(node, topics)
         sums = {name: _sum(figures, field) for name, field in _OF_NAMESPACES.items()}
         about = {"cluster": cluster, "namespace": str(namespace)}
@@ -123,7 +127,7 @@ async def get_topics(request: AdminRequest) -> object:
 
 def _topics(node: Node, owner: str) -> Generator[None, None, list[bytes]]:
     pieces: list[bytes] = []
-    for namespace, topics in _by_namespace(node).items():
+    for namespace, topics in (yield from _by_namespace(node)).items():
         head = b"," if pieces else b""
         pieces.append(head + msgspec.json.encode(str(namespace)) + b":{" + msgspec.json.encode(BUNDLE) + b":{")
         kinds = []
@@ -170,7 +174,7 @@ def _joined(parts: list[list[bytes]]) -> list[bytes]:
     """All pieces of ``parts``, with a comma between two parts."""
     pieces: list[bytes] = []
     for part in parts:
-        pieces += [b",", *part] if pieces else part
+        pieces += [b"," + part[0], *part[1:]] if pieces else part
     return pieces
 
 
@@ -195,7 +199,7 @@ _OF_BUNDLES: Final = {
 
 def _load(node: Node) -> Generator[None, None, Json]:
     bundles: dict[str, Json] = {}
-    for namespace, topics in _by_namespace(node).items():
+    for namespace, topics in (yield from _by_namespace(node)).items():
         figures = yield from _figures_in_steps(node, topics)
         sums: Json = {name: _sum(figures, field) for name, field in _OF_BUNDLES.items()}
         bundles[f"{namespace}/{BUNDLE}"] = {**sums, "topics": len(figures), "cacheSize": 0}
