@@ -30,6 +30,9 @@ _STEP_S: Final = 0.02
 _WAIT_S_MIN: Final = 0.001
 """Timers know no shorter time."""
 
+_CONSUMERS_MAX: Final = 10_000
+"""Consumers of a topic whose subscribing is counted, a few MB; with more, all begin anew."""
+
 UNLIMITED: Final = 1 << 62
 
 
@@ -104,10 +107,11 @@ class SubscribeLimit:
         if self._times <= 0:
             return
         now_s = self._clock.monotonic()
-        if now_s >= self._until_s:
+        consumer = request.peer.address.rpartition(":")[0], request.consumer_name
+        is_full = len(self._seen) >= _CONSUMERS_MAX and consumer not in self._seen
+        if now_s >= self._until_s or is_full:
             self._seen.clear()
             self._until_s = now_s + self._period_s
-        consumer = request.peer.address.rpartition(":")[0], request.consumer_name
         if self._seen[consumer] >= self._times:
             raise NotAllowedError(
                 f"consumer {request.consumer_name!r} subscribes to {topic} too often: "

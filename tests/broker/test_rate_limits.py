@@ -13,8 +13,8 @@ from broker_core.base.errors import NotAllowedError
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.policies import DispatchRate, Policies, PublishRate, SubscribeRate
 from broker_core.base.steps import drained
-from broker_core.broker.rate_limits import Gate, RateLimit
-from broker_core.broker.requests import Peer, SubscriptionType
+from broker_core.broker.rate_limits import Gate, RateLimit, SubscribeLimit
+from broker_core.broker.requests import Peer, SubscribeRequest, SubscriptionType
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.heads import SendHead
 from tests.broker.world import SHARED, TOPIC, Mailbox, World, body
@@ -249,6 +249,19 @@ def test_a_consumer_subscribes_as_often_as_the_rate_allows() -> None:
     limited(world)
     for _ in range(5):
         world.subscribe(SHARED, name="a")[0].close()
+
+
+def test_so_many_consumers_are_counted_and_no_more() -> None:
+    """7.16: names are the client's own, and cost memory for a whole period."""
+    clock = VirtualTimers()
+    limit = SubscribeLimit(clock)
+    limit.set(1, 2**31)
+    for number in range(10_000):
+        limit.check(NAME, SubscribeRequest("s", consumer_name=str(number)))
+    with pytest.raises(NotAllowedError):
+        limit.check(NAME, SubscribeRequest("s", consumer_name="9999"))
+    limit.check(NAME, SubscribeRequest("s", consumer_name="one more"))
+    limit.check(NAME, SubscribeRequest("s", consumer_name="9999"))
 
 
 def test_a_refused_consumer_makes_no_subscription() -> None:
