@@ -413,7 +413,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_connections: Annotated[_Positive, "Client connections at a time; more are refused."] = 10_000
     connection_handshake_seconds: Annotated[
         float, _Meta(gt=0), "A connection that has not sent CONNECT by then is closed, seconds."
-    ] = 30.0
+    ] = 10.0
     keep_alive_interval_seconds: Annotated[
         float, _Meta(gt=0), "Silence after which a client is pinged; as much again and it is closed, seconds."
     ] = 30.0

@@ -113,7 +113,7 @@ class BrokerServer:
         self._recoveries = Recoveries(self._store, loop)
         turns = Turns(loop.call_soon, self._clock)
         broker = Broker(self._store, self._clock, loop, settings, recover=self._recoveries.recover, turns=turns)
-        self._gate = gate_of(settings, broker, str(self._data_dir), self._clock)
+        self._gate = gate_of(settings, broker, str(self._data_dir), self._clock, loop)
         unfinished = InputBudget(
             settings.max_unfinished_input_size_in_mb * _MIB,
             settings.max_message_size + FRAME_SLACK_BYTES + SIZE_BYTES,

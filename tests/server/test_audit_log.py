@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from broker_core.base.clock import SystemClock
-from broker_core.server.security.audit import AuditEvent, AuditLog
+from broker_core.server.security.audit import MINUTE_S, REFUSALS_A_MINUTE, AuditEvent, AuditLog
+from broker_core.testing.virtual_timers import VirtualTimers
 
 EVENT = AuditEvent(verdict="refused", role="app", method="PRODUCER", resource="persistent://acme/ns/t")
 
@@ -23,7 +24,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 
 def log_at(path: Path, size_max_bytes: int = 1 << 20) -> AuditLog:
-    return AuditLog(str(path), size_max_bytes, SystemClock())
+    return AuditLog(str(path), size_max_bytes, SystemClock(), VirtualTimers())
 
 
 def test_an_event_is_a_line_for_its_owner_alone(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_a_log_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytes
     """One, not one for each event; and another when it goes on, with how many are lost."""
     folder = tmp_path / "later"
     clock = _Clock()
-    log = AuditLog(str(folder / "audit.log"), 1 << 20, clock)
+    log = AuditLog(str(folder / "audit.log"), 1 << 20, clock, VirtualTimers())
     with caplog.at_level(logging.WARNING, "broker_core"):
         for _ in range(3):
             log.record(EVENT)
@@ -87,6 +88,51 @@ def test_a_log_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytes
     ]
     assert "lost=4" in caplog.text
     assert len(lines_of(folder / "audit.log")) == 1
+
+
+def refused_at(address: str) -> AuditEvent:
+    return AuditEvent(verdict="refused", role="app", address=address, method="LOOKUP")
+
+
+def test_a_flood_of_refusals_is_counted(tmp_path: Path) -> None:
+    """Spec 9.5: it rotates the lines of others away neither in this minute nor in the next; what was let through has
+    its lines."""
+    path, time = tmp_path / "audit.log", VirtualTimers()
+    log = AuditLog(str(path), 20_000, time, time)
+    log.record(refused_at("10.0.0.9:1"))
+    log.record(AuditEvent(verdict="allowed", address="10.0.0.1:1", method="PUT"))
+    for minute in range(3):
+        for number in range(10_000):
+            log.record(refused_at(f"10.0.0.1:{minute * 10_000 + number}"))
+        log.record(AuditEvent(verdict="allowed", address="10.0.0.1:1", method="PUT"))
+        log.record(refused_at("10.0.0.2:1"))
+        time.advance(round(MINUTE_S * 1000))
+    log.close()
+    lines = lines_of(path)
+    assert len(lines) == 2 + 3 * (REFUSALS_A_MINUTE + 1 + 2)
+    assert [each["address"] for each in lines].count("10.0.0.9:1") == 1
+    counted = [each for each in lines if "moreRefusals" in each]
+    assert [(each["address"], each["moreRefusals"]) for each in counted] == [
+        ("10.0.0.1", 10_000 - REFUSALS_A_MINUTE)
+    ] * 3
+    assert [each["verdict"] for each in lines].count("allowed") == 4
+    assert not (tmp_path / "audit.log.1").exists()
+
+
+def test_a_broker_that_stops_writes_what_it_has_counted(tmp_path: Path) -> None:
+    """Also of addresses without a port, and of more of them than are told apart."""
+    log = log_at(tmp_path / "audit.log")
+    for _ in range(REFUSALS_A_MINUTE + 3):
+        log.record(refused_at("10.0.0.1"))
+    for number in range(3000):
+        log.record(refused_at(f"10.1.{number // 256}.{number % 256}:1"))
+    log.close()
+    counted = {
+        each["address"]: each["moreRefusals"] for each in lines_of(tmp_path / "audit.log") if "moreRefusals" in each
+    }
+    assert counted.keys() == {"10.0.0.1", "many"}
+    assert counted["10.0.0.1"] == 3
+    assert counted["many"] == 3000 - 999 - REFUSALS_A_MINUTE
 
 
 class _Clock(SystemClock):

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from broker_core.base.clock import Clock
+from broker_core.base.clock import Clock, Timers
 from broker_core.base.errors import ConfigError
 from broker_core.base.names import NamespaceName
 from broker_core.base.policies import Policies
@@ -112,11 +112,11 @@ class Gate:
         )
 
 
-def gate_of(settings: Settings, broker: Broker, data_dir: str, clock: Clock) -> Gate | None:
+def gate_of(settings: Settings, broker: Broker, data_dir: str, clock: Clock, timers: Timers) -> Gate | None:
     """The gate that ``settings`` ask for."""
     if not settings.authorization_enabled:
         return None
-    audit = AuditLog(f"{data_dir}/{AUDIT_FILE}", settings.audit_log_max_size_in_mb * _MIB, clock)
+    audit = AuditLog(f"{data_dir}/{AUDIT_FILE}", settings.audit_log_max_size_in_mb * _MIB, clock, timers)
     return Gate(Authorization(settings, BrokerGrants(broker)), audit)
 
 
