@@ -9,6 +9,7 @@ from typing import Final
 from starlette.routing import Route
 
 from broker_core.base.policies import POLICIES, Policy
+from broker_core.broker.cluster_settings import OF_CLUSTERS
 from broker_core.server.admin.app import SECTIONS
 from broker_core.server.admin.kept import KEPT, Kept
 from broker_core.server.admin.unkept import UNKEPT, Unkept
@@ -76,6 +77,12 @@ _KEPT: Final = (
     "|---|---|---|",
 )
 
+_SETTINGS: Final = (
+    "",
+    "So are these dynamic settings (`brokers/configuration`), which only brokers of a cluster use, or their metadata:",
+    "",
+)
+
 _UNKEPT: Final = (
     "",
     "Policies that are not kept are answered as where nobody has set them, and may be removed. To set one is refused",
@@ -99,6 +106,7 @@ def admin_markdown() -> str:
             lines.append(f"| {_names(policy)} | {'yes' if policy.applied else ''} |")
     lines += _KEPT
     lines += [f"| {_names(policy)} | {policy.why} |" for policy in KEPT]
+    lines += [*_SETTINGS, ", ".join(f"`{name}`" for name in sorted(OF_CLUSTERS)) + "."]
     lines += _UNKEPT
     lines += [f"| {_names(policy)} | {policy.why} |" for policy in UNKEPT]
     return "\n".join(lines) + "\n"

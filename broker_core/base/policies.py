@@ -197,7 +197,7 @@ class DispatchRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
 
 
 class InactiveTopics(_Compound, frozen=True, rename="camel"):
-    """Whether a topic that nobody uses is deleted, which and when (semantics 7.17)."""
+    """Whether a topic that nobody uses is deleted, which and when (semantics 7.6)."""
 
     SETTINGS = (
         "broker_delete_inactive_topics_mode",

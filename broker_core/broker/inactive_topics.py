@@ -4,7 +4,7 @@
 A topic is in use while it has a producer or consumer, and, by its mode, a subscription or a backlog. How long it was
 not in use is counted by a clock that cannot be set, from when it was first seen unused. A topic that is not loaded was
 not used since the broker started; its newest entry protects it, too. Partitions end one by one; the partitioned topic
-stays, and makes them again when it is used. Source: Pulsar docs, "Topic policies"; semantics 7.17.
+stays, and makes them again when it is used. Source: Pulsar docs, "Topic policies"; semantics 7.6.
 """
 
 from __future__ import annotations

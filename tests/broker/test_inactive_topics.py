@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics that nobody uses end where their policies say so, and no others (7.17)."""
+"""Topics that nobody uses end where their policies say so, and no others (7.6)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def advance(world: World, duration_ms: int) -> None:
 
 
 def test_a_topic_without_subscriptions_ends_once_it_was_unused_for_that_long() -> None:
-    """7.17: with what is stored in it and its policies; it may be made again."""
+    """7.6: with what is stored in it and its policies; it may be made again."""
     world = World()
     world.publish(3)
     allow(world)
@@ -47,7 +47,7 @@ def test_a_topic_without_subscriptions_ends_once_it_was_unused_for_that_long() -
 
 @pytest.mark.parametrize("mode", [WITHOUT, CAUGHT_UP])
 def test_topics_stay_where_nobody_asked_for_their_end(mode: str) -> None:
-    """7.17: by default, and where the policy says no."""
+    """7.6: by default, and where the policy says no."""
     world = World()
     world.publish(1)
     advance(world, LATER_MS)
@@ -58,7 +58,7 @@ def test_topics_stay_where_nobody_asked_for_their_end(mode: str) -> None:
 
 
 def test_clients_keep_a_topic_and_the_time_begins_when_they_leave() -> None:
-    """7.17: a producer that sends nothing, or a reader."""
+    """7.6: a producer that sends nothing, or a reader."""
     world = World()
     allow_for = world.topic()
     allow(world)
@@ -76,7 +76,7 @@ def test_clients_keep_a_topic_and_the_time_begins_when_they_leave() -> None:
 
 
 def test_a_subscription_keeps_a_topic_or_only_its_backlog_does() -> None:
-    """7.17: by the mode."""
+    """7.6: by the mode."""
     world = World()
     world.topic().create_subscription("s")
     positions = world.publish(2)
@@ -95,7 +95,7 @@ def test_a_subscription_keeps_a_topic_or_only_its_backlog_does() -> None:
 
 
 def test_a_topic_that_was_not_loaded_ends_too() -> None:
-    """7.17: it was not used since the broker started; its newest entry and its making protect it as long."""
+    """7.6: it was not used since the broker started; its newest entry and its making protect it as long."""
     world = World(retention_check_interval_in_seconds=60)
     world.publish(1)
     allow(world)
@@ -107,7 +107,7 @@ def test_a_topic_that_was_not_loaded_ends_too() -> None:
 
 
 def test_partitions_end_and_come_again() -> None:
-    """7.17: the partitioned topic stays, with its policies."""
+    """7.6: the partitioned topic stays, with its policies."""
     world = World()
     world.broker.create_partitioned(NAME, 2)
     allow(world)
@@ -120,7 +120,7 @@ def test_partitions_end_and_come_again() -> None:
 
 
 def test_the_settings_of_the_broker_hold_for_topics_without_policies() -> None:
-    """7.17: changed while it runs."""
+    """7.6: changed while it runs."""
     world = World()
     world.publish(1)
     drained(world.broker.set_dynamic("brokerDeleteInactiveTopicsEnabled", "true"))
