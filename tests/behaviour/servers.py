@@ -41,6 +41,7 @@ class SecuredServer:
 
     kind: str
     plain_url: str
+    plain_web_url: str
     tls_url: str
     web: Web
     folder: Path
@@ -48,8 +49,9 @@ class SecuredServer:
     def service(self, kind: Kind) -> Service:
         """The server for clients that come in so."""
         access = self.access(kind)
-        url = self.plain_url if access.trust_certs is None else self.tls_url
-        return Service(self.kind, url, self.web.url, access, self.web)
+        if access.trust_certs is None:
+            return Service(self.kind, self.plain_url, self.plain_web_url, access, self.web)
+        return Service(self.kind, self.tls_url, self.web.url, access, self.web)
 
     def access(self, kind: Kind) -> Access:
         """The identity of the suite's role."""
@@ -89,7 +91,8 @@ def on_apache(secured: Secured) -> SecuredServer:
     """The real Apache Pulsar that all processes share."""
     secured.grant(SUITE, *ACTIONS, namespace=NAMESPACE)
     web = web_of_admin(secured.folder, secured.http_url)
-    return SecuredServer("apache", secured.pulsar.service_url, secured.service_url, web, secured.folder)
+    plain = secured.pulsar.service_url, secured.pulsar.http_url
+    return SecuredServer("apache", *plain, secured.service_url, web, secured.folder)
 
 
 @contextmanager
@@ -110,7 +113,7 @@ def on_ours(folder: Path) -> Iterator[SecuredServer]:
     }
     with RunningBroker(folder / "data", settings) as broker:
         web = web_of_admin(folder, broker.http_url_tls)
-        server = SecuredServer("pulsarish", broker.service_url, broker.service_url_tls, web, folder)
+        server = SecuredServer("pulsarish", broker.service_url, broker.http_url, broker.service_url_tls, web, folder)
         server.service("token").grant(NAMESPACE, *ACTIONS)
         yield server
         assert "Traceback" not in broker.stderr

@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The official pulsar-admin, pulsar-client and pulsar-perf, unchanged, against our broker.
-
-pulsar-shell runs any number of commands of the first two in one Java. Its option to end where one fails ends it behind
-its first command, failed or not, so failures are found by what they print.
-"""
+"""The official pulsar-admin, pulsar-client and pulsar-perf, unchanged, against our broker."""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,21 +15,15 @@ from broker_core.base.names import TopicName
 from broker_core.client import Client
 from broker_core.client.admin import AdminApi
 from broker_core.testing.running_broker import RunningBroker
-from tests.apache_pulsar.start import HERE as APACHE_PULSAR
-from tests.apache_pulsar.start import OPENED, SHORT_LIVED, UnavailableError, class_path, java
+from tests.compat.tools import PATIENCE_S, tools_command, what_the_shell_says
 from tests.server.certificates import Authority
 
 pytestmark = [pytest.mark.pulsar, pytest.mark.slow]
 
-HERE: Final = Path(__file__).resolve().parent
-PATIENCE_S: Final = 400.0
 N: Final = "firm/one"
 T: Final = f"persistent://{N}/t"
 Q: Final = f"persistent://{N}/q"
 BUNDLE: Final = "0x00000000_0xffffffff"
-
-FAILED: Final = ("Reason:", "Unmatched argument", "Missing required", "Unknown option", "Usage:")
-"""How the lines begin that these tools print where a command fails."""
 
 COMMANDS: Final = (
     "admin clusters list",
@@ -103,34 +92,9 @@ READERS: Final = (("admin topics peek-messages", 2), ("client consume", 1))
 
 @pytest.fixture
 def tool(broker: RunningBroker, tmp_path: Path) -> list[str]:
-    """How the tools are started: the name of one, its configuration and its arguments come behind it."""
+    """How the tools are started for the broker: the name of one, its configuration and its arguments come behind it."""
     (tmp_path / "client.conf").write_text(f"webServiceUrl={broker.http_url}\nbrokerServiceUrl={broker.service_url}\n")
-    try:
-        jars = class_path(HERE / "tools.xml")
-        return [
-            *(java(), "-Xmx512m", *SHORT_LIVED, f"-Duser.home={tmp_path}"),
-            *(flag for module in OPENED for flag in ("--add-opens", f"{module}=ALL-UNNAMED")),
-            *(f"-Dlog4j.configurationFile={APACHE_PULSAR / 'log4j2.xml'}", "-cp", jars),
-        ]
-    except UnavailableError as missing:
-        pytest.skip(str(missing))
-
-
-def what_the_shell_says(tool: list[str], folder: Path, commands: Sequence[str]) -> dict[str, str]:
-    """Run commands in one pulsar-shell, each of which must end well. Command -> its output."""
-    shell = ["org.apache.pulsar.shell.PulsarShell", "-c", str(folder / "client.conf")]
-    done = subprocess.run(
-        [*tool, *shell, "--no-progress", "-"],
-        input="".join(f"{command}\n" for command in commands),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    failures = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(FAILED)]
-    assert (done.returncode, failures) == (0, []), done.stdout[-2000:] + done.stderr[-2000:]
-    texts = re.split(r"\[\d+/\d+\] Executing [^\n]*\n", done.stdout)[1:]
-    return dict(zip(commands, texts, strict=True))
+    return tools_command(tmp_path)
 
 
 def test_pulsar_admin_and_pulsar_client_work(tool: list[str], tmp_path: Path) -> None:
