@@ -12,7 +12,13 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final, cast
 
-from broker_core.base.errors import DiskFailedError, NotAllowedError, RemoteProtocolError, ServerError
+from broker_core.base.errors import (
+    DiskFailedError,
+    NotAllowedError,
+    RemoteProtocolError,
+    ServerError,
+    TooManyRequestsError,
+)
 from broker_core.base.limits import FRAME_SLACK_BYTES, STRANGER_FRAME_BYTES_MAX
 from broker_core.base.turns import Chore, Kind
 from broker_core.broker.rate_limits import RateLimit
@@ -45,6 +51,10 @@ _READ_BYTES: Final = 512 * 1024
 _LATE_READ_BYTES: Final = 16 * 1024
 """Read at a time, the latter of those whose turn comes when this turn of the loop has had its time. Only what they do
 with it can be put off: the loop calls whoever can be read."""
+
+_SHUT_OUT: Final = TooManyRequestsError(
+    "very many authentications from this address have failed, so that it is shut out for a minute"
+)
 
 _BACKLOG: Final = 1024
 """Connections that may wait to be accepted: a restart of the broker brings all clients back at once."""
@@ -101,6 +111,8 @@ class Connection(asyncio.BufferedProtocol):
         self._port.made(self)
         if self._port.connections_open > settings.max_connections:
             self.hang_up(f"the broker serves {settings.max_connections} connections already (maxConnections)")
+        elif peer and self._node.authentication.failed_attempts.is_shut_out(str(peer[0])):
+            self.hang_up(_SHUT_OUT.message, _SHUT_OUT)
         else:
             self._timer = self._loop.call_later(settings.connection_handshake_seconds, self._handshake_is_due)
 

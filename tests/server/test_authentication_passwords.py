@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from broker_core.base.errors import ConfigError, ServiceNotReadyError, TooManyRequestsError
 from broker_core.server.security.authentication import Authentication
-from broker_core.server.security.failed_attempts import ADDRESSES_MAX, BURST, FailedAttempts
+from broker_core.server.security.failed_attempts import ADDRESSES_MAX, BURST, LATE_MAX, SHUT_OUT_S, FailedAttempts
 from broker_core.server.security.htpasswd import fits, parse_users
 from broker_core.server.security.identity import AuthenticationFailedError, Credentials, Identity
 from broker_core.server.security.passwords import REMEMBERED_S, PasswordProvider
@@ -239,6 +239,29 @@ def test_an_address_that_guesses_is_refused_unchecked() -> None:
         authentication.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "2001:db8::1", "127.0.0.1", "::1"])
+def test_an_address_that_goes_on_failing_is_shut_out_for_a_minute(address: str) -> None:
+    """Spec 9.3: never the loopback address, which users of the machine share; slow failures are forgotten."""
+    clock = VirtualTimers()
+    failed = FailedAttempts(clock)
+    for _ in range(BURST + LATE_MAX - 1):
+        failed.add(address)
+    assert not failed.is_shut_out(address)
+    clock.advance(2000)
+    for _ in range(LATE_MAX):
+        failed.add(address)
+    assert not failed.is_shut_out(address)
+    for _ in range(LATE_MAX):
+        failed.add(address)
+    shut_out = address not in ("127.0.0.1", "::1")
+    assert failed.is_shut_out(address) is shut_out
+    assert not failed.is_shut_out("10.0.0.2")
+    clock.advance(round(SHUT_OUT_S * 1000) - 1)
+    assert failed.is_shut_out(address) is shut_out
+    clock.advance(1)
+    assert not failed.is_shut_out(address)
 
 
 def test_failures_are_counted_for_a_bounded_number_of_machines() -> None:

@@ -10,11 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from socket import AF_INET
 from typing import Any
 
+import psutil
 import pytest
 
 from broker_core.base.limits import STRANGER_FRAME_BYTES_MAX
+from broker_core.server.security.failed_attempts import BURST, LATE_MAX
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire import commands
@@ -220,6 +223,37 @@ def test_a_guesser_waits_and_then_is_not_even_checked(tmp_path: Path) -> None:
         for command in (connect("token", token()), connect("basic", f"basil:{PASSWORD}")):
             with RawClient(own.service_url, connect=False) as client:
                 connected(client, command)
+
+
+def test_who_goes_on_guessing_is_shut_out(tmp_path: Path) -> None:
+    """Spec 9.3: by an address that is not the loopback one; there, and on connections that stand, clients go on."""
+    address = own_address()
+    if address is None:
+        pytest.skip("the machine has the loopback address alone")
+    reachable = {"bindAddress": "0.0.0.0", "advertisedAddress": address}
+    with RunningBroker(tmp_path / "data", settings(tmp_path, **reachable)) as own:
+        here = f"pulsar://{address}:{own.port}"
+        with ExitStack() as stack:
+            standing = stack.enter_context(RawClient(here, connect=False))
+            connected(standing, connect("token", token()))
+            guessers = [stack.enter_context(RawClient(here, connect=False)) for _ in range(BURST + LATE_MAX)]
+            for guesser in guessers:
+                guesser.tell(connect("token", "guessed"))
+            for guesser in guessers:
+                assert guesser.next_command().error.message == "Failed to authenticate"
+            with RawClient(here, connect=False) as client:
+                refusal = client.next_command().error
+                assert (refusal.error, client.ended_by_broker()) == (pb.TooManyRequests, True)
+                assert "shut out for a minute" in refusal.message
+            assert standing.ask(commands.ping()).type == BaseCommand.PONG
+        with RawClient(f"pulsar://127.0.0.1:{own.port}", connect=False) as client:
+            connected(client, connect("token", token()))
+
+
+def own_address() -> str | None:
+    """An address of this machine that is not the loopback one."""
+    found = [each.address for several in psutil.net_if_addrs().values() for each in several if each.family == AF_INET]
+    return next((address for address in found if not address.startswith("127.")), None)
 
 
 def test_an_anonymous_client_has_the_role_of_the_setting(tmp_path: Path) -> None:
