@@ -102,7 +102,7 @@ class Broker:
             timers=timers,
             settings=settings,
             reserve=reserve,
-            inactive=InactiveTopics(clock, self.deletion.delete_topic),
+            inactive=InactiveTopics(clock, timers, self.deletion.delete_topic),
         )
 
     @property

@@ -126,3 +126,23 @@ def test_the_settings_of_the_broker_hold_for_topics_without_policies() -> None:
     drained(world.broker.set_dynamic("brokerDeleteInactiveTopicsEnabled", "true"))
     advance(world, 250_000)
     assert not exists(world)
+
+
+def test_topics_end_one_in_a_turn_and_not_if_they_are_used_meanwhile() -> None:
+    """7.6: to delete hundreds in one turn would keep all clients waiting."""
+    world = World()
+    names = [f"persistent://public/default/t{number}" for number in range(5)]
+    for name in names:
+        world.topic(name)
+    drained(world.broker.set_dynamic("brokerDeleteInactiveTopicsEnabled", "true"))
+    looked = world.broker.upkeep.end_inactive_topics
+    looked()
+    world.clock.advance(59_000)
+    looked()
+    looked()
+    assert world.broker.registry.exists(TopicName.parse(names[0]))
+    world.clock.advance(1_000)
+    looked()
+    world.topic(names[2]).create_subscription("s")
+    world.settle()
+    assert [world.broker.registry.exists(TopicName.parse(name)) for name in names] == [False, False, True, False, False]
