@@ -182,6 +182,7 @@ RUST: Final = {
         "test_a_cumulative_one_is_refused_where_messages_are_shared",
     ),
     "it sends a delayed message in a batch": ("test_a_delayed_message_travels_alone",),
+    **JAVA,
     "it cannot pause": ("test_a_paused_consumer_takes_no_more",),
     "it cannot unsubscribe by force": ("test_unsubscribing_by_force_disconnects_others",),
     "it knows no watches": ("test_a_broker_tells_of_topics_that_match_a_pattern",),

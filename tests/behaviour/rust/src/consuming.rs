@@ -47,7 +47,12 @@ impl Driver {
             if request["looks"] != true {
                 return cannot_express("a watch of topics");
             }
-            builder = builder.with_topic_regex(Regex::new(pattern)?).with_topic_refresh(Duration::from_secs(1));
+            let path = pattern.split("://").last().unwrap_or_default();
+            let namespace: Vec<&str> = path.splitn(3, '/').take(2).collect();
+            builder = builder
+                .with_lookup_namespace(namespace.join("/"))
+                .with_topic_regex(Regex::new(pattern)?)
+                .with_topic_refresh(Duration::from_secs(1));
         } else {
             builder = builder.with_topics(request["topics"].as_array().into_iter().flatten().filter_map(Value::as_str));
         }
