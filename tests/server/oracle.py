@@ -42,7 +42,8 @@ def accepted(heading: str) -> tuple[re.Pattern[str], ...]:
 
 
 class Ask(NamedTuple):
-    """One request. ``same``: the JSON must be equal, else only the status, and the names and types of ``fields``."""
+    """One request; a path without a slash at its beginning is one below ``/admin/v2/``. ``same``: the JSON must be
+    equal, else only the status, and the names and types of ``fields``."""
 
     method: str
     path: str
@@ -94,7 +95,9 @@ class Both(NamedTuple):
 def answer_to(broker: httpx.Client, ask: Ask, namespace: str) -> tuple[int, Any]:
     """What one broker says: status, and the JSON, or the text if it is none."""
     headers = {} if ask.body is None else {"Content-Type": ask.media_type}
-    answer = broker.request(ask.method, ask.path.format(namespace), content=ask.body, headers=headers)
+    path = ask.path.format(namespace)
+    url = broker.base_url.join(path) if path.startswith("/") else path
+    answer = broker.request(ask.method, url, content=ask.body, headers=headers)
     try:
         return answer.status_code, answer.json()
     except json.JSONDecodeError:

@@ -227,8 +227,8 @@ def test_several_topics_are_granted_and_taken_back_at_once(http: httpx.Client, n
     shown = http.get(place).json()["auth_policies"]["destination_auth"]
     assert shown == {topic: {"app": ["produce"]} for topic in topics}
     elsewhere = {"topic": "persistent://public/default/t", "role": "app", "actions": ["produce"]}
-    for wrong in ([*grants, elsewhere], [], [{**grants[0], "role": "a*"}]):
-        assert http.post("/namespaces/grantPermissionsOnTopics", json=wrong).status_code == 412
+    for wrong, status in (([*grants, elsewhere], 400), ([], 400), ([{**grants[0], "role": "a*"}], 412)):
+        assert http.post("/namespaces/grantPermissionsOnTopics", json=wrong).status_code == status
     assert http.post("/namespaces/grantPermissionsOnTopics", json=[{**grants[0], "actions": ["x"]}]).status_code == 400
     assert http.get(place).json()["auth_policies"]["destination_auth"] == shown
     taken = [{"topic": topic, "role": "app"} for topic in topics]

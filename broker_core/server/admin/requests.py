@@ -87,7 +87,7 @@ def namespace_of(topics: Sequence[TopicInBody]) -> NamespaceName:
     """The one namespace of topics in a body; a refusal if there are several, or none."""
     found = {TopicName.parse(each.topic).namespace_name for each in topics}
     if len(found) != 1:
-        raise RefusedError(412, f"the request names topics of {len(found)} namespaces; name topics of one")
+        raise RefusedError(400, f"the request names topics of {len(found)} namespaces; name topics of one")
     return found.pop()
 
 
