@@ -57,6 +57,37 @@ ASKS: Final = [
 ]
 
 
+INACTIVE: Final = (
+    '{"inactiveTopicDeleteMode":"delete_when_subscriptions_caught_up","maxInactiveDurationSeconds":600,'
+    '"deleteWhileInactive":true}'
+)
+SUBSCRIBING: Final = '{"subscribeThrottlingRatePerConsumer":10,"ratePeriodInSecond":60}'
+WITH_EFFECT: Final = [
+    Ask("PUT", N),
+    Ask("PUT", T, "{}"),
+    *(
+        ask
+        for name, value in (("inactiveTopicPolicies", INACTIVE), ("subscribeRate", SUBSCRIBING))
+        for ask in (
+            *(Ask("GET", f"{place}/{name}") for place in (N, T)),
+            Ask("GET", f"{T}/{name}?applied=true"),
+            Ask("POST", f"{N}/{name}", value, same=False),
+            Ask("GET", f"{N}/{name}"),
+            Ask("GET", f"{T}/{name}?applied=true"),
+            Ask("POST", f"{T}/{name}", value, same=False),
+            Ask("GET", f"{T}/{name}"),
+            *(Ask("DELETE", f"{place}/{name}", same=False) for place in (T, N)),
+            *(Ask("GET", f"{place}/{name}") for place in (N, T)),
+        )
+    ),
+]
+
+
+def test_unused_topics_and_the_rate_of_subscribing_answer_alike(both: Both) -> None:
+    """7.6, 7.16: unset, set for a namespace and a topic, in force, and removed."""
+    assert compare(both, WITH_EFFECT) == []
+
+
 def test_policies_without_effect_are_kept_as_on_apache_pulsar(both: Both) -> None:
     """1.1.5: set, shown, refused and removed with the same answers."""
     assert compare(both, ASKS) == []
