@@ -33,12 +33,12 @@ from broker_core.storage.disk import Disk, File
 from broker_core.storage.ledger_index import LedgerIndex, read_footer, read_part
 from broker_core.storage.mark_copies import MarkCopies, cursor_log_key
 from broker_core.storage.records import (
+    ENTRY_TAGS,
     FILE_HEADER_BYTES,
     HEAD_BYTES,
     KIND_CURSORS,
     KIND_LEDGER,
     TAG_CHANGE,
-    TAG_ENTRY,
     TAG_INDEX,
     TAG_MARK,
     FileHeader,
@@ -347,14 +347,14 @@ class _Records:
             if head.length or (head.a != self.index.entries and self._header.kind == KIND_LEDGER):
                 self._damages.append((offset, f"the commit mark at {offset} does not fit the entries before it"))
             return
-        what = f"entry {self._header.id}:{head.a}" if head.tag == TAG_ENTRY else f"the record at {offset}"
+        what = f"entry {self._header.id}:{head.a}" if head.tag in ENTRY_TAGS else f"the record at {offset}"
         if not body_holds(head, self._file.read(offset + HEAD_BYTES, head.length)):
             self._damages.append((offset, f"{what} fails its checksum"))
-        elif head.tag in (TAG_ENTRY, TAG_CHANGE):
+        elif head.tag in (*ENTRY_TAGS, TAG_CHANGE):
             self._report.records += 1
         elif head.tag == TAG_INDEX and not self._fits(head, offset):
             self._damages.append((offset, f"the index at {offset} does not belong to the entries before it"))
-        if head.tag == TAG_ENTRY:
+        if head.tag in ENTRY_TAGS:
             if head.a != self.index.entries:
                 self._damages.append((offset, f"{what} comes where entry {self.index.entries} was expected"))
             self.index.add(offset, head.b)

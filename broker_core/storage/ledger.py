@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from enum import Enum
 from functools import partial
@@ -27,18 +27,26 @@ from broker_core.storage.disk import File, no_file
 from broker_core.storage.ledger_index import DAMAGED, LedgerIndex, read_footer
 from broker_core.storage.records import (
     ENTRY_MAGIC,
+    ENTRY_TAGS,
     FILE_HEADER_BYTES,
     HEAD_BYTES,
     TAG_ENTRY,
+    TAG_TXN,
+    TXN_BYTES,
     FileHeader,
+    Head,
     body_holds,
     crc32c,
     crc32c_from,
     decode_head,
+    decode_transaction,
+    entry_of_transaction,
     place,
     unpack_head,
 )
 from broker_core.storage.recovery import DamagedRange, scan_closed_ledger
+from broker_core.storage.scan import Gap, walk
+from broker_core.wire.heads import TxnId
 
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes fetched by one read of a file. Larger reads were not faster and would hold more memory for each consumer."""
@@ -232,6 +240,24 @@ class Ledger:
         except OSError as e:
             raise self._not_given(entry, e) from e
 
+    def transactions(self, first: int) -> Iterator[tuple[int, TxnId]]:
+        """The durable entries from ``first`` on that were sent in a transaction, each with that. Bodies are not
+        verified, and damage is passed over: what is damaged is never delivered.
+
+        OSError as the disk raises it; UnreadableEntryError: the file cannot be read at all.
+        """
+        if first >= self.entries:
+            return
+        offset = self.index(first).offsets[first] & ~DAMAGED
+        file = self._context.handles.get(self.path)
+        for found in walk(file, self.seed, offset, self.end):
+            if isinstance(found, Gap) or found[1].tag != TAG_TXN:
+                continue
+            at, head = found
+            transaction = decode_transaction(head, file.read(at + HEAD_BYTES, TXN_BYTES))
+            if transaction is not None and head.a < self.entries:
+                yield head.a, transaction
+
     def _from_cache(
         self, entry: int, stop: int, bytes_max: int, bodies: list[bytes], times: list[int]
     ) -> list[StoredEntry]:
@@ -285,12 +311,13 @@ class Ledger:
         found: list[StoredEntry] = []
         for number, (offset, after) in enumerate(zip(offsets, [*offsets[1:], end], strict=True), first):
             head = decode_head(self.seed, offset, file.read(offset, HEAD_BYTES))
-            if head is None or head.tag != TAG_ENTRY or head.a != number or head.length > after - offset - HEAD_BYTES:
+            if head is None or head.a != number or head.length > after - offset - HEAD_BYTES:
                 break
             body = file.read(offset + HEAD_BYTES, head.length)
-            if not body_holds(head, body):
+            if head.tag not in ENTRY_TAGS or not body_holds(head, body):
                 break
-            found.append(StoredEntry(Position(self.id, number), body, head.detail, head.b, head.c))
+            entry = body if head.tag == TAG_ENTRY else body[TXN_BYTES:]
+            found.append(StoredEntry(Position(self.id, number), entry, head.detail, head.b, head.c))
         return found
 
     def _verified(self, first: int, offsets: Sequence[int], data: bytes) -> list[StoredEntry]:
@@ -307,13 +334,11 @@ class Ledger:
             if start > len(data):
                 break
             tag, length, messages, check, entry, index, time_ms, crc = unpack_head(data, at)
-            if (
-                crc != crc32c_from(place(seed, offset), data[at : start - 4])
-                or tag != TAG_ENTRY
-                or entry != position[1]
-            ):
+            if crc != crc32c_from(place(seed, offset), data[at : start - 4]) or entry != position[1]:
                 break
             body = data[start : start + length]
+            if tag != TAG_ENTRY:
+                body = entry_of_transaction(Head(tag, length, messages, check, entry, index, time_ms), body)
             if body[:2] != ENTRY_MAGIC or body[2:6] != check or crc32c(body[6:]) != int.from_bytes(check, "big"):
                 break
             found.append(_entry_of_fields((position, body, messages, index, time_ms)))

@@ -12,9 +12,11 @@ Invariants:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 from broker_core.base.positions import Position
 from broker_core.storage.ledger import Ledger, LedgerInfo, StoredEntry, UnreadableEntryError
+from broker_core.wire.heads import TxnId
 
 
 class LedgerList:
@@ -33,14 +35,20 @@ class LedgerList:
         self._trimmed = trimmed
         self._trimmed_next_index = trimmed_next_index
         self.last_confirmed = self._find_last_confirmed()
+        self._hidden_from: Position | None = None
 
     # -- positions
 
     @property
     def readable_end(self) -> Position:
-        """The last position that is shown to readers (in Pulsar ``maxReadPosition``): reads, backlogs, seeks and the
-        last message id end there. Today ``last_confirmed``; what is stored beyond it is not to be delivered yet."""
-        return self.last_confirmed
+        """The last position that is shown to readers (in Pulsar ``maxReadPosition``): reads, seeks and the last message
+        id end there. ``last_confirmed`` unless entries are hidden: what is stored beyond may not be delivered yet."""
+        hidden = self._hidden_from
+        return self.last_confirmed if hidden is None or hidden > self.last_confirmed else self.previous(hidden)
+
+    def hide_from(self, position: Position | None) -> None:
+        """Show readers nothing at or after ``position``, which may not be durable yet; None: everything durable."""
+        self._hidden_from = position
 
     @property
     def first_position(self) -> Position:
@@ -170,6 +178,26 @@ class LedgerList:
         if ledger is None:
             return []
         return ledger.read(entry, entries_max, bytes_max)
+
+    def transactions(self, after: Position) -> Iterator[tuple[Position, TxnId]]:
+        """The durable entries after ``after`` that were sent in a transaction, each with that, in order.
+
+        Entries that are damaged, or lost with their ledger, are passed over: they are never delivered.
+
+        Raises:
+            UnreadableEntryError: the disk refused to read a ledger.
+        """
+        for ledger in self._ledgers[bisect_left(self._ids, after.ledger) :]:
+            first = after.entry + 1 if ledger.id == after.ledger else 0
+            try:
+                for entry, transaction in ledger.transactions(first):
+                    yield Position(ledger.id, entry), transaction
+            except UnreadableEntryError as error:
+                if error.refused:
+                    raise
+            except OSError as error:
+                what = f"{ledger.path} cannot be read: {error.strerror or error}"
+                raise UnreadableEntryError(what, position=Position(ledger.id, first), refused=True) from error
 
     # -- changes, for TopicLog
 

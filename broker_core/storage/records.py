@@ -7,6 +7,7 @@ A log file is one 64-byte file header, then records back to back. Every record i
 
     tag      detail    a          b            c                   body
     ENTRY    messages  entry id   last index   broker time, ms     the entry as it travelled
+    TXN      messages  entry id   last index   broker time, ms     a transaction's id, and the entry as it travelled
     MARK     0         entries    next index   covered offset      none
     INDEX    0         entries    next index   see below           offsets and indexes of some entries
     FOOTER   0         entries    next index   first index         offsets and indexes of all entries
@@ -19,6 +20,10 @@ In the catalogue (kind 4) a CHANGE has other fields:
 
 *Body check.* An entry brings its own CRC32C (bytes 2 to 6, over all that follows); it is copied into the head as it is,
 so the body is never summed a second time. Other bodies are summed when they are written.
+
+*Transaction's id.* An entry that was sent in a transaction has 20 bytes before it, which belong to the record's body
+but not to the body check: the two halves of the id, and a checksum of them, of the body check and of the entry's
+numbers. An entry whose id is damaged is a damaged entry. Other entries cost nothing more.
 
 *Head crc.* CRC32C of the first 40 bytes, started from a value that stands for file and place: ``seed`` (of kind, id,
 owner, creation time) mixed with the file offset. So a block that was written to the wrong place, belongs to an
@@ -46,6 +51,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 
 from broker_core.base.invariants import invariant
+from broker_core.wire.heads import TxnId
 
 FILE_HEADER_BYTES: Final = 64
 HEAD_BYTES: Final = 44
@@ -63,7 +69,11 @@ TAG_MARK: Final = b"\xf5M\x9c\xd2"
 TAG_FOOTER: Final = b"\xf5F\x9c\xd3"
 TAG_CHANGE: Final = b"\xf5C\x9c\xd4"
 TAG_INDEX: Final = b"\xf5I\x9c\xd5"
-TAGS: Final = re.compile(b"\xf5[EMFCI]\x9c[\xd1-\xd5]", re.DOTALL)
+TAG_TXN: Final = b"\xf5T\x9c\xd6"
+TAGS: Final = re.compile(b"\xf5[EMFCIT]\x9c[\xd1-\xd6]", re.DOTALL)
+
+ENTRY_TAGS: Final = (TAG_ENTRY, TAG_TXN)
+"""Records that are entries."""
 
 _SUMMED_BYTES: Final = 64 * 1024
 """Copied and summed at a time: the library takes bytes objects only, and this much stays in the processor's cache."""
@@ -79,6 +89,11 @@ _SEED: Final = Struct("<Iqqq")
 _HEAD: Final = Struct("<4sII4sqqqI")
 HEAD_WITHOUT_CRC: Final = Struct("<4sII4sqqq")
 _CRC: Final = Struct("<I")
+_TXN: Final = Struct("<qqI")
+_TXN_SUMMED: Final = Struct("<qq4sqq")
+
+TXN_BYTES: Final = _TXN.size
+"""Bytes of a transaction's id before the entry in a TXN record."""
 
 crc32c: Final[Callable[[bytes], int]] = google_crc32c.value
 crc32c_from: Final[Callable[[int, bytes], int]] = google_crc32c.extend
@@ -161,7 +176,7 @@ def decode_head(seed: int, offset: int, data: bytes, at: int = 0) -> Head | None
 
 def encode_record(seed: int, offset: int, tag: bytes, detail: int, fields: tuple[int, int, int], body: bytes) -> bytes:
     """A whole record whose body has no checksum of its own."""
-    invariant(tag != TAG_ENTRY, "an entry brings its own checksum")
+    invariant(tag not in ENTRY_TAGS, "an entry brings its own checksum")
     check = pack_crc(crc32c(body)) if body else NO_BODY_CHECK
     return encode_head(seed, offset, Head(tag, len(body), detail, check, *fields)) + body
 
@@ -175,9 +190,36 @@ def body_holds(head: Head, body: bytes) -> bool:
     """Whether ``body`` is what ``head`` was written for."""
     if len(body) != head.length:
         return False
-    if head.tag == TAG_ENTRY:
-        return body[:2] == ENTRY_MAGIC and body[2:6] == head.check and entry_holds(body)
+    if head.tag in ENTRY_TAGS:
+        entry = body if head.tag == TAG_ENTRY else entry_of_transaction(head, body)
+        return entry[:2] == ENTRY_MAGIC and entry[2:6] == head.check and entry_holds(entry)
     return head.check == (pack_crc(crc32c(body)) if body else NO_BODY_CHECK)
+
+
+def encode_transaction(transaction: TxnId, check: bytes, entry: int, last_index: int) -> bytes:
+    """The bytes before an entry that was sent in ``transaction``; ``check`` is the body check of its record."""
+    return _TXN.pack(*transaction, crc32c(_TXN_SUMMED.pack(*transaction, check, entry, last_index)))
+
+
+def decode_transaction(head: Head, body: bytes) -> TxnId | None:
+    """The transaction of an entry; ``body`` is the body of its record or the begin of it. None unless it has one, whose
+    checksum holds."""
+    if head.tag != TAG_TXN or len(body) < TXN_BYTES:
+        return None
+    most, least, crc = _TXN.unpack_from(body)
+    if crc != crc32c(_TXN_SUMMED.pack(most, least, head.check, head.a, head.b)):
+        return None
+    return TxnId(most, least)
+
+
+def entry_of_transaction(head: Head, body: bytes) -> bytes:
+    """The entry in the body of a TXN record; nothing where the record is another one, or the id is damaged."""
+    return b"" if decode_transaction(head, body) is None else body[TXN_BYTES:]
+
+
+def is_sealed(body: bytes) -> bool:
+    """Whether an entry brings its checksum."""
+    return body[:2] == ENTRY_MAGIC and len(body) >= ENTRY_BODY_BYTES_MIN
 
 
 def entry_holds(body: bytes) -> bool:

@@ -26,10 +26,10 @@ from broker_core.storage.disk import File
 from broker_core.storage.ledger_index import DAMAGED, LedgerIndex, load_parts, read_part
 from broker_core.storage.records import (
     ENTRY_BODY_BYTES_MIN,
+    ENTRY_TAGS,
     FILE_HEADER_BYTES,
     HEAD_BYTES,
     NO_BODY_CHECK,
-    TAG_ENTRY,
     TAG_FOOTER,
     TAG_INDEX,
     TAG_MARK,
@@ -172,7 +172,7 @@ class _Scan:
             after = offset + HEAD_BYTES + length
             if crc != crc32c_from(place(seed, offset), window[at : at + HEAD_BYTES - 4]) or after > end:
                 break
-            if tag == TAG_ENTRY and entry == entries and last - messages + 1 == next_index:
+            if tag in ENTRY_TAGS and entry == entries and last - messages + 1 == next_index:
                 index.add(offset, last)
                 entries += 1
                 next_index = last + 1
@@ -190,7 +190,7 @@ class _Scan:
 
     def record(self, offset: int, head: Head) -> None:
         index = self.result.index
-        if head.tag == TAG_ENTRY and self._may_follow(head.a, head.b - head.detail + 1):
+        if head.tag in ENTRY_TAGS and self._may_follow(head.a, head.b - head.detail + 1):
             self.missing_until(head.a, head.b - head.detail + 1)
             index.add(offset, head.b)
         elif head.tag == TAG_MARK and head.c <= offset and self._may_follow(head.a, head.b):
@@ -236,7 +236,7 @@ class _Scan:
         kept = _entries_before(index, result.end)
         for entry in range(_entries_before(index, result.covered), kept):
             found = read_record(self._file, self._seed, index.offsets[entry])
-            if found is None or found[0].tag != TAG_ENTRY:
+            if found is None or found[0].tag not in ENTRY_TAGS:
                 kept, result.end = entry, index.offsets[entry]
                 break
         index.cut(kept)

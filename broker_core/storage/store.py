@@ -325,11 +325,12 @@ def _format_version(disk: Disk, directory: str) -> int | None:
 
 
 def refuse_other_format(disk: Disk, directory: str) -> None:
-    """DataFormatError if the FORMAT file of ``directory`` names another version than ours."""
+    """DataFormatError if the FORMAT file of ``directory`` names a version that we do not read."""
     version = _format_version(disk, directory)
-    if version not in (None, layout.FORMAT_VERSION):
+    if version not in (None, *layout.READABLE_VERSIONS):
+        oldest, newest = layout.READABLE_VERSIONS[0], layout.READABLE_VERSIONS[-1]
         raise DataFormatError(
-            f"{directory} has data of format {version}, this broker reads format {layout.FORMAT_VERSION};"
+            f"{directory} has data of format {version}, this broker reads formats {oldest} to {newest};"
             " use the version of pulsarish that wrote it, or name an empty directory"
         )
 
@@ -339,6 +340,8 @@ def _check_format(disk: Disk, directory: str) -> None:
     refuse_other_format(disk, directory)
     version = _format_version(disk, directory)
     if version is not None and disk.exists(layout.ledgers_dir(directory)):
+        if version != layout.FORMAT_VERSION:
+            _raise_version(disk, path)
         return
     if version is None:
         _refuse_foreign(disk, directory)
@@ -349,6 +352,14 @@ def _check_format(disk: Disk, directory: str) -> None:
         write_fully(file, 0, [layout.format_text()])
         file.sync()
     disk.sync_dir(directory)
+
+
+def _raise_version(disk: Disk, path: str) -> None:
+    """The directory is of an older version and becomes one of ours. Only the digit of the version changes, so the file
+    is whole after a power loss too."""
+    with closing(disk.open(path)) as file:
+        write_fully(file, 0, [layout.format_text()])
+        file.sync()
 
 
 def _sync_names(disk: Disk, directory: str) -> None:

@@ -36,11 +36,18 @@ from broker_core.storage.records import (
     FILE_HEADER_BYTES,
     HEAD_BYTES,
     TAG_ENTRY,
+    TAG_TXN,
+    TXN_BYTES,
+    Head,
     crc32c_from,
+    encode_head,
     encode_mark,
+    encode_transaction,
+    is_sealed,
     pack_crc,
     pack_head,
 )
+from broker_core.wire.heads import TxnId
 
 INDEX_EVERY_ENTRIES: Final = 64 * 1024
 """Entries between two INDEX records, each of a MiB then. Recovery reads at most so many entries, and those of the last
@@ -120,6 +127,17 @@ class TopicLog(LedgerList):
         if writer is None or (now_ms >= writer.roll_after_ms and writer.due(now_ms)):
             writer = self._next_writer()
         return writer.append_all(bodies, messages, now_ms, on_durable)
+
+    def append_in(self, transaction: TxnId, body: bytes, messages: int, on_durable: OnDurable) -> Position:
+        """``append`` of an entry that was sent in a transaction, whose id is stored beside it.
+
+        It is synced before it is called durable, whatever the durability: the decision to commit, which follows, is.
+        """
+        now_ms = self._clock.now_ms()
+        writer = self._writer
+        if writer is None or writer.due(now_ms):
+            writer = self._next_writer()
+        return writer.append_in(transaction, body, messages, now_ms, on_durable)
 
     def _next_writer(self) -> LedgerWriter:
         if self.closed:
@@ -382,6 +400,29 @@ class LedgerWriter:
         if not queue.waiting:
             self._commits.wake(queue)
         return Position(self.ledger.id, first)
+
+    def append_in(self, transaction: TxnId, body: bytes, messages: int, now_ms: int, on_durable: OnDurable) -> Position:
+        """Queue an entry that was sent in a transaction."""
+        invariant(is_sealed(body) and messages >= 1, "an entry must bring its checksum and at least one message")
+        if self._commits.error is not None:
+            raise self._commits.error
+        queue, index = self.queue, self._index
+        entry, last_index = len(index.offsets), self.next_index + messages - 1
+        head = Head(TAG_TXN, TXN_BYTES + len(body), messages, body[2:6], entry, last_index, now_ms)
+        prefix = encode_transaction(transaction, head.check, entry, last_index)
+        queue.buffers += (encode_head(self.ledger.seed, queue.end, head), prefix, body)
+        queue.sync_always = True
+        index.add(queue.end, last_index)
+        queue.callbacks.append(on_durable)
+        queue.end += HEAD_BYTES + head.length
+        self.next_index = last_index + 1
+        self._bodies.append(body)
+        self._times.append(now_ms)
+        if entry + 1 >= INDEX_ENTRIES_MAX:
+            self.roll_after_ms = 0
+        if not queue.waiting:
+            self._commits.wake(queue)
+        return Position(self.ledger.id, entry)
 
     def due(self, now_ms: int) -> bool:
         """Whether the ledger is to be closed (semantics 1.3.2: by entries, size or age, but not a young one).

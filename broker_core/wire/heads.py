@@ -18,10 +18,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 
 class TxnId(NamedTuple):
-    """The name of a transaction: ``most_bits`` is its coordinator, ``least_bits`` the number that it gave, both signed.
-
-    No transaction can be opened yet. A message that names one is refused by its producer.
-    """
+    """The id of a transaction: ``most_bits`` names its coordinator, which gave the number ``least_bits``; signed."""
 
     most_bits: int
     least_bits: int
@@ -98,7 +95,7 @@ def send_by_protobuf(command: bytes) -> SendHead:
     highest = to_signed64(send.highest_sequence_id) if send.HasField("highest_sequence_id") else -1
     sequence_id = to_signed64(send.sequence_id)
     transaction = None
-    if send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):
+    if send.HasField("txnid_most_bits") and send.HasField("txnid_least_bits"):
         transaction = TxnId(to_signed64(send.txnid_most_bits), to_signed64(send.txnid_least_bits))
     return SendHead(send.producer_id, sequence_id, send.num_messages, highest, send.is_chunk, transaction)
 

@@ -242,7 +242,7 @@ def test_files_are_begun_anew_when_the_changes_outgrow_the_snapshot(monkeypatch:
                 discard(again)
             disk.before = before
 
-    for number in range(400):
+    for number in range(600):
         store.catalogue.topic_policies.put(f"topic-{number % 9}", {"text": "x" * 500})
         store.catalogue.numbers.set("n", number)
         disk.before = before if store.catalogue.file.full or number % 50 == 0 else None

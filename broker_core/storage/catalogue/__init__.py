@@ -19,12 +19,14 @@ from broker_core.storage.catalogue.ledgers import (
 )
 from broker_core.storage.catalogue.subscriptions import SubscriptionRow
 from broker_core.storage.catalogue.topics import INTERNAL_PREFIX, TopicRow
+from broker_core.storage.catalogue.transactions import TransactionRow
 
 __all__ = [
     "Catalogue",
     "TopicRow",
     "SubscriptionRow",
     "LedgerRow",
+    "TransactionRow",
     "INCARNATION_BITS",
     "LEDGER_COUNTER",
     "LEDGER_CREATING",

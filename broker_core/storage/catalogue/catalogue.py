@@ -15,6 +15,7 @@ from typing import Final
 
 from broker_core.base.positions import Position
 from broker_core.storage import layout
+from broker_core.storage.catalogue.aborted_entries import AbortedEntries
 from broker_core.storage.catalogue.database import Database
 from broker_core.storage.catalogue.file import CatalogueFile, read_catalogue
 from broker_core.storage.catalogue.ledger_ids import LedgerIds
@@ -23,6 +24,7 @@ from broker_core.storage.catalogue.named_values import NamedObjects, Numbers
 from broker_core.storage.catalogue.schema import CONTRADICTIONS, TABLES
 from broker_core.storage.catalogue.subscriptions import Subscriptions
 from broker_core.storage.catalogue.topics import PartitionedTopics, Topics
+from broker_core.storage.catalogue.transactions import Transactions
 from broker_core.storage.disk import Disk, copy_aside, fail_stop
 from broker_core.storage.report import Damage
 
@@ -54,10 +56,9 @@ class Catalogue(Database):
         self._directory = directory
         with fail_stop():
             recorded = read_catalogue(disk, directory, create=create)
-        if recorded is None:
-            self._memory.executescript(TABLES)
-        else:
+        if recorded is not None:
             self.restore(recorded.snapshot, recorded.changes)
+        self._memory.executescript(TABLES)  # one of an older version lacks some
         self.file: Final = CatalogueFile(disk, directory, 0 if recorded is None else recorded.number)
         self.findings: Final[list[Damage]] = [] if recorded is None else recorded.findings
         self.numbers: Final = Numbers(self)
@@ -67,7 +68,11 @@ class Catalogue(Database):
         self.partitioned_topics: Final = PartitionedTopics(self)
         self.topics: Final = Topics(self, self.numbers)
         self.subscriptions: Final = Subscriptions(self, self.numbers)
-        self.ledgers: Final = Ledgers(self, LedgerIds(self.numbers, None if create else incarnation))
+        self.transactions: Final = Transactions(self, self.numbers)
+        self.aborted_entries: Final = AbortedEntries(self)
+        self.ledgers: Final = Ledgers(
+            self, LedgerIds(self.numbers, None if create else incarnation), self.aborted_entries
+        )
 
     def begin(self) -> None:
         """Begin the files anew with what memory holds, at the start, before anything is built on it; files that were
@@ -122,6 +127,7 @@ class Catalogue(Database):
         with self.transaction():
             self.ledgers.mark_topic_deleting(topic_id)
             self.subscriptions.delete_all(topic_id)
+            self.transactions.drop_all_of_topic(topic_id)
             self.topics.delete(topic_id)
 
     def trim_ledgers(self, topic_id: int, ledgers: list[int], trimmed: Position, next_index: int) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from broker_core.base.invariants import invariant
+from broker_core.storage.catalogue.aborted_entries import AbortedEntries
 from broker_core.storage.catalogue.database import Database
 from broker_core.storage.catalogue.ledger_ids import LedgerIds
 from broker_core.storage.records import KIND_LEDGER, FileHeader
@@ -53,9 +54,10 @@ _INSERT: Final = f"INSERT INTO ledgers ({_COLUMNS}) VALUES ({', '.join('?' * len
 class Ledgers:
     """The table ``ledgers``."""
 
-    def __init__(self, database: Database, ids: LedgerIds) -> None:
+    def __init__(self, database: Database, ids: LedgerIds, aborted: AbortedEntries) -> None:
         self._database = database
         self._ids = ids
+        self._aborted = aborted
 
     def of_topic(self, topic_id: int) -> list[LedgerRow]:
         """The ledgers of a topic that hold or may hold entries, oldest first."""
@@ -104,3 +106,4 @@ class Ledgers:
         with self._database.transaction():
             for ledger in ledgers:
                 self._database.change("DELETE FROM ledgers WHERE id = ?", (ledger,))
+                self._aborted.drop(ledger)

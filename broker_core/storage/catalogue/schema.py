@@ -2,6 +2,7 @@
 """The tables of the catalogue, and what must never be found in them.
 
 A change of the tables is a new ``layout.FORMAT_VERSION``: a snapshot brings the tables of the broker that wrote it.
+Tables that it lacks are made when it is read; the start writes a snapshot with them before anything else.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 from typing import Final
 
 TABLES: Final = """
-CREATE TABLE values_by_name (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE tenants (name TEXT PRIMARY KEY, config TEXT NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE namespaces (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE partitioned_topics (
+CREATE TABLE IF NOT EXISTS values_by_name (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tenants (name TEXT PRIMARY KEY, config TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS namespaces (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS partitioned_topics (
   name TEXT PRIMARY KEY,
   partitions INTEGER NOT NULL,
   properties TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE topics (
+CREATE TABLE IF NOT EXISTS topics (
   id INTEGER PRIMARY KEY,
   name TEXT NOT NULL UNIQUE,
   created_ms INTEGER NOT NULL,
@@ -26,7 +27,7 @@ CREATE TABLE topics (
   trimmed_entry INTEGER NOT NULL DEFAULT -1,
   trimmed_next_index INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE TABLE ledgers (
+CREATE TABLE IF NOT EXISTS ledgers (
   id INTEGER PRIMARY KEY,
   topic_id INTEGER NOT NULL,
   state INTEGER NOT NULL,
@@ -40,8 +41,8 @@ CREATE TABLE ledgers (
   last_ms INTEGER NOT NULL DEFAULT 0,
   lost INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE INDEX ledgers_of_topic ON ledgers (topic_id);
-CREATE TABLE subscriptions (
+CREATE INDEX IF NOT EXISTS ledgers_of_topic ON ledgers (topic_id);
+CREATE TABLE IF NOT EXISTS subscriptions (
   id INTEGER PRIMARY KEY,
   topic_id INTEGER NOT NULL,
   name TEXT NOT NULL,
@@ -51,8 +52,40 @@ CREATE TABLE subscriptions (
   created_ms INTEGER NOT NULL,
   UNIQUE (topic_id, name)
 ) STRICT;
-CREATE TABLE cursor_epochs (cursor_id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL) STRICT;
-CREATE TABLE topic_policies (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS cursor_epochs (cursor_id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS topic_policies (name TEXT PRIMARY KEY, policies TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS transactions (
+  most INTEGER NOT NULL,
+  least INTEGER NOT NULL,
+  owner TEXT,
+  started_ms INTEGER NOT NULL,
+  ttl_ms INTEGER NOT NULL,
+  aborted INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (most, least)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS transaction_topics (
+  most INTEGER NOT NULL,
+  least INTEGER NOT NULL,
+  topic_id INTEGER NOT NULL,
+  after_ledger INTEGER NOT NULL,
+  after_entry INTEGER NOT NULL,
+  PRIMARY KEY (most, least, topic_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS transactions_of_topic ON transaction_topics (topic_id);
+CREATE TABLE IF NOT EXISTS transaction_outcomes (
+  most INTEGER NOT NULL,
+  segment INTEGER NOT NULL,
+  ended_ms INTEGER NOT NULL,
+  committed BLOB NOT NULL,
+  aborted BLOB NOT NULL,
+  PRIMARY KEY (most, segment)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS aborted_entries (
+  ledger INTEGER NOT NULL,
+  segment INTEGER NOT NULL,
+  entries BLOB NOT NULL,
+  PRIMARY KEY (ledger, segment)
+) STRICT, WITHOUT ROWID;
 """
 
 CONTRADICTIONS: Final = {
@@ -69,6 +102,14 @@ CONTRADICTIONS: Final = {
         "SELECT id FROM topics WHERE id >= (SELECT value FROM values_by_name WHERE name = 'topics')"
     ),
     "a subscription of no topic": "SELECT id FROM subscriptions WHERE topic_id NOT IN (SELECT id FROM topics)",
+    "a topic of no transaction": (
+        "SELECT most || ',' || least FROM transaction_topics WHERE NOT EXISTS (SELECT 1 FROM transactions"
+        " WHERE most = transaction_topics.most AND least = transaction_topics.least)"
+    ),
+    "a transaction in no topic": (
+        "SELECT most || ',' || least FROM transaction_topics WHERE topic_id NOT IN (SELECT id FROM topics)"
+    ),
+    "aborted entries of no ledger": "SELECT ledger FROM aborted_entries WHERE ledger NOT IN (SELECT id FROM ledgers)",
     "unreadable properties of a topic": "SELECT id FROM topics WHERE NOT json_valid(properties)",
     "unreadable properties of a subscription": "SELECT id FROM subscriptions WHERE NOT json_valid(properties)",
     "unreadable policies of a namespace": "SELECT name FROM namespaces WHERE NOT json_valid(policies)",
