@@ -156,6 +156,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _Positive, "A producer that left so long ago is forgotten, minutes."
     ] = 360
 
+    # -- transactions
+    transaction_coordinator_enabled: Annotated[
+        bool, "Let clients use transactions. false: those that are open are aborted."
+    ] = True
+    transaction_coordinators: Annotated[
+        int, _Meta(ge=1, le=1024), "Coordinators that clients find; each new transaction of a client takes the next."
+    ] = 16
+    max_active_transactions_per_coordinator: Annotated[
+        _Count, "Open transactions that one coordinator may have; a request for one more waits. 0 = no limit."
+    ] = 0
+    transaction_outcome_retention_minutes: Annotated[
+        _Positive, "How a transaction ended is told for so long to a client that asks again, minutes."
+    ] = 1440
+
     # -- dispatch
     max_consumers_per_topic: Annotated[_Count, "0 = no limit."] = 0
     max_consumers_per_subscription: Annotated[_Count, "0 = no limit."] = 0

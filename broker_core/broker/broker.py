@@ -19,6 +19,7 @@ from broker_core.base.names import NamespaceName, TopicName, check_properties
 from broker_core.base.policies import Policies
 from broker_core.base.settings import Settings
 from broker_core.base.turns import Turns
+from broker_core.broker.coordinator.coordinator import TransactionCoordinator
 from broker_core.broker.directory.topic_changes import (
     CreationRules,
     Deletion,
@@ -36,6 +37,7 @@ from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.non_persistent.topic import NonPersistentTopic, NonPersistentTopics
 from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.topic import Surroundings, Topic
+from broker_core.broker.transactions.open_transactions import OpenTransactions
 from broker_core.broker.upkeep import Upkeep
 from broker_core.storage.report import Damage
 from broker_core.storage.store import Store
@@ -68,6 +70,9 @@ class Broker:
         self._producers_named = 0
         turns = turns or Turns(partial(timers.call_later, 0), clock)
         reserve = DiskReserve(store, settings)
+        age_clock = AgeClock(clock, settings.clock_jump_tolerance_seconds)
+        transactions = OpenTransactions(catalogue)
+        self.transactions = TransactionCoordinator(store, transactions, age_clock, timers, settings)
         self.namespaces = Namespaces(catalogue)
         self.policies = PolicyBook(catalogue, settings)
         self.non_persistent = NonPersistentTopics(clock, timers, self._producer_name)
@@ -84,11 +89,12 @@ class Broker:
             surroundings=Surroundings(
                 store=store,
                 clock=clock,
-                age_clock=AgeClock(clock, settings.clock_jump_tolerance_seconds),
+                age_clock=age_clock,
                 timers=timers,
                 turns=turns,
                 reserve=reserve,
                 unacked=BrokerUnacked(settings),
+                transactions=transactions,
                 producer_name=self._producer_name,
             ),
             recover=recover,
@@ -200,6 +206,7 @@ class Broker:
     def close(self) -> None:
         """Disconnect all clients and write what is left. The store is closed by the code that opened it."""
         self.upkeep.close()
+        self.transactions.close()
         for topic in self.registry.loaded_topics():
             self.unload(topic.name)
         self.non_persistent.close()

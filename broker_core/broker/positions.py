@@ -65,7 +65,7 @@ class PositionSet:
         self._count += 1
         return True
 
-    def add_all(self, ledger: int, entries: Sequence[int]) -> bool:
+    def add_all(self, ledger: int, entries: Sequence[int] | BitMap) -> bool:
         """Put entries (at least one) of one ledger in; false if all of them were there."""
         bitmap = self._bitmaps.get(ledger)
         if bitmap is None:
@@ -150,6 +150,23 @@ class PositionSet:
         if bitmap is None or entry not in bitmap:
             return None
         return Position(ledger, last_of_run(bitmap, entry))
+
+    def run_start(self, end: Position) -> Position | None:
+        """The first entry of the unbroken run that ends with ``end``, in its ledger; None if ``end`` is absent."""
+        ledger, entry = end
+        bitmap = self._bitmaps.get(ledger)
+        if bitmap is None or entry not in bitmap:
+            return None
+        # Members up to ``entry`` less their distance from it are equal along a run: halve for where that ends.
+        rank = bitmap.rank(entry)
+        low, high = max(0, rank - 1 - entry), rank - 1
+        while low < high:
+            half = (low + high) // 2
+            if bitmap[half] == entry - (rank - 1 - half):
+                high = half
+            else:
+                low = half + 1
+        return Position(ledger, bitmap[low])
 
     def runs(self) -> Iterator[Run]:
         """All maximal runs in order. The set must not change meanwhile."""

@@ -50,6 +50,8 @@ from broker_core.broker.requests import InitialPosition, ProducerRequest, Subscr
 from broker_core.broker.sinks import ConsumerSink, ProducerSink
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.termination import OnTerminated, Termination
+from broker_core.broker.transactions.buffer import TransactionBuffer
+from broker_core.broker.transactions.open_transactions import OpenTransactions
 from broker_core.storage.catalogue import INTERNAL_PREFIX
 from broker_core.storage.store import Store
 from broker_core.storage.topic_log import TopicLog
@@ -71,6 +73,7 @@ class Surroundings:
     turns: Turns
     reserve: DiskReserve
     unacked: BrokerUnacked
+    transactions: OpenTransactions
     producer_name: Callable[[], str]
 
 
@@ -83,8 +86,8 @@ def deduplicates(name: TopicName, settings: Settings) -> bool:
 class Topic:
     """A loaded topic. ``subscriptions`` are by name, durable and not.
 
-    A topic has 27 attributes and 32 methods, as producers, subscriptions and policies meet here; each asks the part
-    that knows the rule.
+    A topic has 28 attributes and 33 methods, as producers, subscriptions, transactions and policies meet here; each
+    asks the part that knows the rule.
     """
 
     def __init__(
@@ -99,11 +102,11 @@ class Topic:
         unload: Callable[[TopicName], None],
     ) -> None:
         """``settings`` and ``quotas`` are those in force for the topic (semantics 1.1.5); ``unload`` lets it go from
-        memory. ServiceNotReadyError: the disk refuses what deduplication has to know; the log may be closed then."""
+        memory. ServiceNotReadyError: the disk refuses what transactions or deduplication have to know; the log may be
+        closed then."""
         self.name = name
         self.topic_id = topic_id
         self.log = log
-        self.messages = StoredMessages(log)
         self.clock = surroundings.clock
         self.age_clock = surroundings.age_clock
         self.timers = surroundings.timers
@@ -131,10 +134,17 @@ class Topic:
         self.deduplication: DeduplicationCursor | None = None
         self._termination = Termination(log, catalogue, self._terminated)
         self._store = surroundings.store
-        self._cursors = StoredCursors(log, self._store, self.clock, self.timers)
         self._unload = unload
+        # First what may fail, for then nothing of this topic may be left.
+        self.buffer = TransactionBuffer(topic_id, log, surroundings.transactions, catalogue, self._transaction_ended)
+        self.messages = StoredMessages(log, self.buffer.aborted)
+        self._cursors = StoredCursors(log, self._store, self.clock, self.timers, self.buffer.aborted)
         self.delays = TopicDelays(self, self._store.buckets, self._oldest_needed_ledger)
-        self._switch_deduplication()  # first, because it may fail, and then nothing of this topic may be left
+        try:
+            self._switch_deduplication()
+        except ServiceNotReadyError:
+            self.buffer.close()
+            raise
         for stored in self._cursors.recover(all_synced=settings.durability == "sync"):
             self._add(stored)
         log.add_listener(self._entries_came)
@@ -162,6 +172,7 @@ class Topic:
             topic_traffic=self.traffic_in,
             topic_chunks=self.chunks_in,
             released=self._producer_left,
+            transactions=self.buffer,
         )
         self._set_checks(producer)
         self.producers.add(producer)
@@ -314,7 +325,7 @@ class Topic:
             start = before_time(self.log, self.clock.now_ms() - request.rollback_s * 1000)
         else:
             start = self._initial(request.initial_position if request.start is None else request.start)
-        cursor = Cursor(self.log, start, stored=False)
+        cursor = Cursor(self.log, start, aborted=self.buffer.aborted, stored=False)
         subscription = Subscription(self, request.subscription, cursor, None, request.properties)
         consumer = subscription.subscribe(request, sink)
         self.subscriptions[request.subscription] = subscription
@@ -394,6 +405,7 @@ class Topic:
         for subscription in self.subscriptions.values():
             if not subscription.durable:
                 subscription.pass_over(start)
+        self.buffer.trimmed()
         self.delays.trimmed(max(start.ledger, 0))
 
     @property
@@ -402,6 +414,7 @@ class Topic:
         holders: list[LedgerHolder] = [each.journal for each in self.subscriptions.values() if each.journal is not None]
         if self.deduplication is not None:
             holders.append(self.deduplication)
+        holders.append(self.buffer)
         return holders
 
     def _oldest_needed_ledger(self) -> int:
@@ -411,6 +424,13 @@ class Topic:
     def _entries_came(self) -> None:
         for subscription in list(self.subscriptions.values()):
             subscription.dispatcher.entries_came()
+
+    def _transaction_ended(self, entries_died: bool) -> None:
+        """Readers may see more of the log; ``entries_died``: or less than was stored."""
+        if entries_died:
+            for subscription in list(self.subscriptions.values()):
+                subscription.acks.entries_died()
+        self._entries_came()
 
     # -- the end
 
@@ -435,6 +455,7 @@ class Topic:
         self._termination.close()
         self.delays.delete()
         self.log.delete()
+        self.buffer.deleted()
 
     def close(self) -> None:
         """Tell every client to go and let go of everything but what is stored; acknowledgements are written first."""
@@ -453,5 +474,6 @@ class Topic:
             self.deduplication.close()
         self.delays.close()
         self._termination.close()
+        self.buffer.close()
         self.log.remove_listener(self._entries_came)
         self.log.close()

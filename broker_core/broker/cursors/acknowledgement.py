@@ -113,7 +113,8 @@ class Acknowledgement:
         ``on_done`` hears of all of them together, so it must not be there if they are of several requests.
         """
         entries = acks[0].entries if len(acks) == 1 else [*chain.from_iterable([each.entries for each in acks])]
-        if min(entries) < 0 or not self._log.contains(Position(ledger, max(entries))):
+        last = Position(ledger, max(entries))
+        if min(entries) < 0 or last > self._log.readable_end or not self._log.contains(last):
             # Entry ids are dense: if the last one exists, so do those before it. Else each has to be looked at.
             for consumer, theirs in acks:
                 self.ack(consumer, AckKind.INDIVIDUAL, [AckId(each) for each in positions_of(ledger, theirs)], on_done)
@@ -134,7 +135,7 @@ class Acknowledgement:
                 )
             if len(ids) != 1:
                 return NotAllowedError(f"a cumulative ack must name exactly one message, not {len(ids)}")
-        last = self._log.last_confirmed
+        last = self._log.readable_end
         for position, _ack_set in ids:
             if position > last:
                 return NotAllowedError(
@@ -176,6 +177,10 @@ class Acknowledgement:
             listener.acked(position, 0)
         self._moved((), on_done)
         return True
+
+    def entries_died(self) -> None:
+        """A transaction was aborted: its entries count as acknowledged from now on."""
+        self._moved((), None)
 
     def ack_unsent(self, ledger: int, entries: Sequence[int]) -> None:
         """Acknowledge entries that no consumer was given or will get: they are damaged, or filtered out."""

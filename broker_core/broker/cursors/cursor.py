@@ -11,6 +11,8 @@ The caller checks that positions exist in the log before it acknowledges them.
 Transactions: what a transaction acknowledges comes here when it commits. Until then its pending-ack store keeps it as a
 CursorState of its own (acks of the same entries by others conflict with it; an abort drops it). On commit all of it is
 acknowledged in one turn, which the journal writes as one record, so that a crash finds all of it or nothing.
+Entries of aborted transactions (``aborted``, which the topic keeps for all its cursors) count as acknowledged, but are
+in no cursor's state and in no record.
 
 An ack costs the same however many holes there are: only the ack of the very next entry can move ``mark_delete``, and
 then whole runs are skipped at a time. Source: Pulsar docs, "Acknowledgement"; PIP-54 (batch index); semantics 3.4, 3.5.
@@ -19,7 +21,7 @@ then whole runs are skipped at a time. Source: Pulsar docs, "Acknowledgement"; P
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from pyroaring import BitMap
 
@@ -29,13 +31,15 @@ from broker_core.broker.positions import PositionSet
 from broker_core.storage.cursor_state import AlsoAcked, CursorChange, CursorState, Deleted, MarkDelete, Partial
 from broker_core.wire.ack_sets import words_of_bits
 
+_NO_ENTRIES: Final = PositionSet()
+
 
 class LogGeometry(Protocol):
     """Which entries exist. Positions are durable entries, or stand between them."""
 
     @property
-    def readable_end(self) -> Position:
-        """The last entry that readers see; entry -1 if there is none."""
+    def last_confirmed(self) -> Position:
+        """The last entry that is durable; entry -1 if there is none."""
 
     def next_valid(self, position: Position) -> Position:
         """The first entry after ``position``, or where the next one would go."""
@@ -49,11 +53,17 @@ class LogGeometry(Protocol):
 class Cursor:
     """The acknowledgements of one subscription over one log."""
 
-    __slots__ = ("_fresh", "_fresh_partial", "_log", "_recorded", "_stored", "deleted", "mark_delete", "partial")
+    __slots__ = (
+        "_fresh", "_fresh_partial", "_log", "_recorded", "_stored", "aborted", "deleted", "mark_delete", "partial",
+    )  # fmt: skip
 
-    def __init__(self, log: LogGeometry, mark_delete: Position, *, stored: bool = True) -> None:
-        """``stored``: a journal calls ``drain_change``; without one no changes are collected."""
+    def __init__(
+        self, log: LogGeometry, mark_delete: Position, *, aborted: PositionSet | None = None, stored: bool = True
+    ) -> None:
+        """``aborted``: the topic's dead entries, which grow; call ``settle`` after that. ``stored``: a journal calls
+        ``drain_change``; without one no changes are collected."""
         self._log = log
+        self.aborted: PositionSet = _NO_ENTRIES if aborted is None else aborted
         self.mark_delete = mark_delete
         self.deleted = PositionSet()
         self.partial: dict[Position, int] = {}
@@ -61,15 +71,14 @@ class Cursor:
         self._recorded = mark_delete
         self._fresh = PositionSet()
         self._fresh_partial: set[Position] = set()
+        self.settle()
 
     def restore(self, deleted: Mapping[int, BitMap], partial: Mapping[Position, int], last: Position) -> None:
         """Take over what was recovered beside ``mark_delete``, up to ``last``; nothing of it counts as a change."""
         self.deleted.replace(deleted)
         self.deleted.discard_through(self.mark_delete)
         self.deleted.discard_after(last)
-        self.partial = {
-            p: bits for p, bits in partial.items() if self.mark_delete < p <= last and p not in self.deleted
-        }
+        self.partial = {p: bits for p, bits in partial.items() if self.mark_delete < p <= last and not self.is_acked(p)}
         self.settle()
 
     # -- questions
@@ -79,10 +88,13 @@ class Cursor:
         if position <= self.mark_delete or self.partial:
             return False
         last = self.deleted.last()
+        if last is not None and last >= position:
+            return False
+        last = self.aborted.last()
         return last is None or last < position
 
     def is_acked(self, position: Position) -> bool:
-        return position <= self.mark_delete or position in self.deleted
+        return position <= self.mark_delete or position in self.deleted or position in self.aborted
 
     def first_unacked(self) -> Position:
         """Where reading begins: the first entry after ``mark_delete``."""
@@ -92,20 +104,33 @@ class Cursor:
         """The first place at or after ``position`` that is not acknowledged."""
         if position <= self.mark_delete:
             position = self.first_unacked()
-        while (end := self.deleted.run_end(position)) is not None:
+        while (end := self._acked_through(position)) is not None:
             position = self._log.next_valid(end)
         return position
 
+    def _acked_through(self, position: Position) -> Position | None:
+        """The end of a run of acknowledged entries that begins at ``position``, perhaps not of the whole run."""
+        end = self.deleted.run_end(position)
+        return self.aborted.run_end(position) if end is None and self.aborted else end
+
     def backlog_entries(self) -> int:
-        """Readable entries that are not acknowledged (semantics 3.6.8)."""
-        return self._log.count_entries(self.mark_delete, self._log.readable_end) - len(self.deleted)
+        """Entries that are not acknowledged, those of open transactions among them (semantics 3.6.8)."""
+        return self.unacked_between(self.mark_delete, self._log.last_confirmed)
+
+    def unacked_between(self, lower_exclusive: Position, upper_inclusive: Position) -> int:
+        """Unacknowledged entries in (lower, upper]; ``lower_exclusive`` is not before ``mark_delete``."""
+        entries = self._log.count_entries(lower_exclusive, upper_inclusive)
+        for acked in (self.deleted, self.aborted):
+            if acked:
+                entries -= acked.count_through(upper_inclusive) - acked.count_through(lower_exclusive)
+        return max(entries, 0)
 
     # -- acknowledgements; call ``settle`` after the last one of a request
 
     def ack(self, position: Position) -> bool:
         """Acknowledge one entry; false if it was acknowledged before."""
         mark_delete = self.mark_delete
-        if position <= mark_delete or position in self.deleted:
+        if position <= mark_delete or position in self.deleted or position in self.aborted:
             return False
         if self.partial:
             self.partial.pop(position, None)
@@ -119,7 +144,7 @@ class Cursor:
 
     def ack_entries(self, ledger: int, entries: Sequence[int]) -> None:
         """``ack`` of many entries of one ledger."""
-        if self.partial or (ledger, min(entries)) <= self.mark_delete:
+        if self.partial or self.aborted or (ledger, min(entries)) <= self.mark_delete:
             for position in positions_of(ledger, entries):
                 self.ack(position)
         elif self.deleted.add_all(ledger, entries) and self._stored:
@@ -151,10 +176,10 @@ class Cursor:
 
     def settle(self) -> None:
         """Move ``mark_delete`` over all that is acknowledged without a gap."""
-        if not self.deleted:
+        if not self.deleted and not self.aborted:
             return
         mark_delete = self.mark_delete
-        while (end := self.deleted.run_end(self._log.next_valid(mark_delete))) is not None:
+        while (end := self._acked_through(self._log.next_valid(mark_delete))) is not None:
             mark_delete = end
         if mark_delete != self.mark_delete:
             self.mark_delete = mark_delete
@@ -165,9 +190,10 @@ class Cursor:
         """Forget all acknowledgements and stand right after ``mark_delete``: the only way back."""
         self.mark_delete = self._recorded = mark_delete
         self.deleted.clear()
-        self.partial = dict(partial or {})
+        self.partial = {position: bits for position, bits in (partial or {}).items() if position not in self.aborted}
         self._fresh.clear()
         self._fresh_partial.clear()
+        self.settle()
 
     # -- for storing
 

@@ -16,6 +16,7 @@ from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import PersistenceServerError, StorageError
 from broker_core.base.positions import Position
 from broker_core.broker.cursors.cursor import Cursor
+from broker_core.broker.positions import PositionSet
 from broker_core.storage.catalogue import SubscriptionRow
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.cursor_state import CursorChange, CursorState, MarkDelete, Reset
@@ -134,8 +135,10 @@ class StoredCursors:
     """The durable cursors of one topic, by the name of the subscription, with the rows of their subscriptions in the
     catalogue. Loading a topic recovers all of them, for retention must know them all (semantics 1.9)."""
 
-    def __init__(self, log: TopicLog, store: Store, clock: Clock, timers: Timers) -> None:
+    def __init__(self, log: TopicLog, store: Store, clock: Clock, timers: Timers, aborted: PositionSet) -> None:
+        """``aborted``: the topic's dead entries."""
         self._log = log
+        self._aborted = aborted
         self._store = store
         self._rows = store.catalogue.subscriptions
         self._clock = clock
@@ -155,7 +158,7 @@ class StoredCursors:
         if (unread := self._store.cursors.unread) is not None:
             raise PersistenceServerError(unread.message, hint=unread.hint)
         row = self._rows.create(self._log.topic_id, name, start, self._clock.now_ms(), properties)
-        return self._stored(row, Cursor(self._log, start))
+        return self._stored(row, Cursor(self._log, start, aborted=self._aborted))
 
     def delete(self, name: str) -> None:
         """Forget the subscription; its journal was dropped before."""
@@ -173,11 +176,11 @@ class StoredCursors:
         state = self._store.cursors.recover(row.id)
         last = self._log.last_confirmed
         if state is None:
-            return Cursor(self._log, min(row.initial, last))
+            return Cursor(self._log, min(row.initial, last), aborted=self._aborted)
         if all_synced:
             self._note_lost_entries(row, state, last)
         # Retention deletes acknowledged entries alone; acknowledgements that are lost may lie before these.
-        cursor = Cursor(self._log, max(min(state.mark_delete, last), self._log.trimmed))
+        cursor = Cursor(self._log, max(min(state.mark_delete, last), self._log.trimmed), aborted=self._aborted)
         partial = {position: bits_of_words(words) for position, words in state.partial.items()}
         cursor.restore(state.deleted, partial, last)
         return cursor

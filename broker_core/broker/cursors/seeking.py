@@ -8,12 +8,13 @@ Answers are mark-delete positions: the entry right before the wanted one. Source
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final, NamedTuple
 
 from broker_core.base.errors import CorruptEntryError, ProtocolError
-from broker_core.base.positions import POSITION_LATEST, Position
+from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.broker.cursors.cursor import Cursor
+from broker_core.broker.positions import PositionSet
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.ack_sets import all_bits, words_of_bits
@@ -99,6 +100,7 @@ class BacklogPart(NamedTuple):
 class Backlog:
     """The backlog of one cursor over one log, counted from what the log and the cursor know: no entry is read.
 
+    Entries of open transactions, and what waits behind them, are part of it: they are to come, unless they are aborted.
     Invariant: entries are exact; messages are too up to HOLES_COUNTED_MAX holes, beyond that by mean entry size. Where
     a ledger cannot be read, nobody knows how many messages its entries hold: then entries are counted instead.
     """
@@ -110,7 +112,7 @@ class Backlog:
     def entries(self, after: Position | None = None) -> int:
         """Unacknowledged entries behind ``after``; of the whole backlog without it."""
         start = self._start(after)
-        return self._log.count_entries(start, self._log.readable_end) - self._acked_entries(start)
+        return self._cursor.unacked_between(start, self._log.last_confirmed)
 
     def messages(self, after: Position | None = None) -> int:
         """Unacknowledged messages behind ``after``, those that are left of batches included."""
@@ -122,16 +124,15 @@ class Backlog:
 
     def bytes(self) -> int:
         """About how many bytes on disk lie behind the mark-delete position."""
-        return self._log.bytes_between(self._cursor.mark_delete, self._log.readable_end)
+        return self._log.bytes_between(self._cursor.mark_delete, self._log.last_confirmed)
 
     def nth(self, count: int) -> Position | None:
         """The ``count``-th unacknowledged entry, from 1 on; None if there are fewer. Found by halving: millions of
         entries and holes cost a few dozen counts."""
-        log, cursor, places = self._log, self._cursor, Places(self._log)
+        cursor, places = self._cursor, Places(self._log)
 
         def unacked_through(number: int) -> int:
-            position = places.position(number)
-            return log.count_entries(cursor.mark_delete, position) - cursor.deleted.count_through(position)
+            return cursor.unacked_between(cursor.mark_delete, places.position(number))
 
         number = bisect_left(range(places.count), count, key=unacked_through)
         return places.position(number) if count and number < places.count else None
@@ -148,26 +149,27 @@ class Backlog:
 
     def _messages(self, after: Position) -> int:
         log, cursor = self._log, self._cursor
-        messages = log.count_messages(after, log.readable_end)
-        if cursor.deleted.runs_count() > HOLES_COUNTED_MAX:
-            entries = log.count_entries(after, log.readable_end)
-            return messages - messages * self._acked_entries(after) // max(entries, 1)
-        for ledger, first, last in cursor.deleted.runs():
+        end = log.last_confirmed
+        messages = log.count_messages(after, end)
+        if cursor.deleted.runs_count() + cursor.aborted.runs_count() > HOLES_COUNTED_MAX:
+            return messages * cursor.unacked_between(after, end) // max(log.count_entries(after, end), 1)
+        for ledger, first, last in chain(cursor.deleted.runs(), cursor.aborted.runs()):
             messages -= log.count_messages(max(Position(ledger, first - 1), after), Position(ledger, last))
         for position, bits in cursor.partial.items():
             held = log.count_messages(max(Position(position.ledger, position.entry - 1), after), position)
             messages -= held - min(held, bits.bit_count())
         return messages
 
-    def _acked_entries(self, after: Position) -> int:
-        return len(self._cursor.deleted) - self._cursor.deleted.count_through(after)
-
 
 class StoredMessages:
-    """The readable entries of one log, for questions of clients and administrators. Changes nothing."""
+    """The readable entries of one log, for questions of clients and administrators. Changes nothing.
 
-    def __init__(self, log: TopicLog) -> None:
+    ``aborted``: entries among them that no reader gets.
+    """
+
+    def __init__(self, log: TopicLog, aborted: PositionSet) -> None:
         self._log = log
+        self._aborted = aborted
 
     # -- where one is
 
@@ -177,8 +179,14 @@ class StoredMessages:
         return self._log.readable_end
 
     def last_entry(self) -> tuple[Position, int]:
-        """Position of the last one and the size of its batch (0: not a batch); entry -1 if there is none."""
+        """Position of the last one that a reader gets, and the size of its batch (0: not a batch); entry -1 if there is
+        none."""
         last = self._log.readable_end
+        while (start := self._aborted.run_start(last)) is not None:
+            before = self._log.previous(start)
+            if not self._log.contains(before):
+                return POSITION_EARLIEST, 0
+            last = before
         if last.entry < 0:
             return last, 0
         try:

@@ -19,6 +19,7 @@ from broker_core.base.errors import (
     TopicNotFoundError,
 )
 from broker_core.base.names import TopicName
+from broker_core.base.settings import Settings
 from broker_core.broker.directory.topic_registry import TopicRegistry
 from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.topic import Surroundings, Topic, deduplicates
@@ -56,7 +57,7 @@ class TopicLoader:
             raise TopicNotFoundError(f"{name} does not exist")
         settings = self.policies.settings_of(name)
         try:
-            log = self.surroundings.store.open_log(row.id, drained=deduplicates(name, settings))
+            log = self.surroundings.store.open_log(row.id, drained=self._needs_all(row.id, name, settings))
         except DiskFailedError:
             raise  # the broker stops
         except StorageError as error:
@@ -77,6 +78,10 @@ class TopicLoader:
         self.registry.add_loaded(topic)
         return topic
 
+    def _needs_all(self, topic_id: int, name: TopicName, settings: Settings) -> bool:
+        """Whether the topic cannot be loaded before all that was sent to it is written."""
+        return deduplicates(name, settings) or self.surroundings.transactions.touches(topic_id)
+
     def used_topics(self, name: TopicName) -> list[Topic]:
         """The topic of that name, loaded; of a partitioned one those of its partitions that were ever used."""
         return [self.load(each) for each in self.registry.names_of(name) if self.registry.row(each) is not None]
@@ -92,7 +97,12 @@ class TopicLoader:
     def when_loadable(self, name: TopicName, then: OnRecovered) -> None:
         """Call ``then`` once the topic can be loaded, usually at once: a crash has left nothing to do, and where the
         topic must know what was sent to it before, what an unload has left to be written is written."""
-        self._when_recovered(name, then, drained=lambda: deduplicates(name, self.policies.settings_of(name)))
+
+        def needs_all() -> bool:
+            row = self.registry.row(name)
+            return row is not None and self._needs_all(row.id, name, self.policies.settings_of(name))
+
+        self._when_recovered(name, then, drained=needs_all)
 
     def when_ready(self, name: TopicName, then: OnRecovered) -> None:
         """As ``when_loadable``, and what an unloaded topic has left to be written is written in any case."""

@@ -36,6 +36,7 @@ from broker_core.broker.rate_limits import RateLimit
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import ProducerRequest
 from broker_core.broker.sinks import InFlight, JointSink, ProducerSink
+from broker_core.broker.transactions.buffer import TransactionBuffer
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.topic_log import LogTerminatedError
 from broker_core.wire.entry import read_metadata, split_entry
@@ -83,8 +84,9 @@ class Producer:
     those of other producers (``JointRun``); else None.
     ``delays``: the topic's limit of delays, ``rate`` that of publishing, if it has any.
     ``deduplication``: the topic's known sequence ids, None while it does not keep them.
+    ``transactions``: where its entries of transactions go; None: the topic stores nothing.
 
-    A producer has 26 attributes: each entry that is sent needs most of them, and groups of them would cost it a step
+    A producer has 27 attributes: each entry that is sent needs most of them, and groups of them would cost it a step
     each.
     """
 
@@ -98,6 +100,7 @@ class Producer:
     topic_traffic: Traffic
     topic_chunks: Traffic
     released: Callable[[Producer], None]
+    transactions: TransactionBuffer | None = None
     traffic: Traffic = field(init=False)
     chunks: Traffic = field(init=False)
     connected_since_ms: int = field(init=False)
@@ -168,10 +171,18 @@ class Producer:
             if verdict != NEW:
                 self._answer_repeated(verdict, sequence_id, highest_sequence_id)
                 return
+        on_durable = self._durable if record is None else self._recorded
         try:
-            position = self.log.append(body, messages, self._durable if record is None else self._recorded)
+            if transaction is None or self.transactions is None:
+                position = self.log.append(body, messages, on_durable)
+            else:
+                requester = self.request.requester
+                position = self.transactions.append(transaction, requester, body, messages, on_durable)
         except StorageError as error:
             self.refuse(sequence_id, not_stored(error))
+            return
+        except ServerError as error:
+            self.refuse(sequence_id, error)
             return
         if record is not None and self.deduplication is not None:
             self.deduplication.push(*record)
@@ -400,10 +411,10 @@ class Producer:
 
     def _refusal(self, head: SendHead, body: bytes) -> ServerError | None:
         messages = head.num_messages
-        if head.transaction is not None:
+        if head.transaction is not None and self.transactions is None:
             return NotAllowedError(
-                f"message {head.sequence_id} belongs to a transaction, which this broker does not have",
-                hint="send it outside of any transaction",
+                f"message {head.sequence_id} belongs to a transaction, and its topic stores nothing",
+                hint="send it outside of any transaction, or to a persistent topic",
             )
         if not 0 < messages <= BATCH_MESSAGES_MAX:
             return NotAllowedError(

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``TransactionCoordinator``: begins transactions, keeps their deadlines, and ends each on all that it has touched.
+
+It stands for all coordinators that clients see: they differ in nothing but the first half of the ids that they give.
+
+The end of a transaction is one change of the catalogue, its *decision*: outcome, dead entries, and that the transaction
+is over. It is made once all that was done under the transaction is durable, and it is durable before anything of it
+shows: then all participants that are loaded follow in one turn of the loop, and the request is answered. So a crash
+leaves the transaction open as it was, or over everywhere, and no state between them is ever stored. How a transaction
+ended is remembered for a time, because a client whose answer was lost asks again. Source: PIP-31.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeAlias
+
+from broker_core.base.clock import TimerHandle, Timers
+from broker_core.base.errors import (
+    InvalidTxnStatusError,
+    NotAllowedError,
+    PersistenceServerError,
+    ServerError,
+    StorageError,
+    TransactionCoordinatorNotFoundError,
+)
+from broker_core.base.settings import Settings
+from broker_core.broker.consumer import OnDone
+from broker_core.broker.coordinator.deadlines import Deadlines
+from broker_core.broker.coordinator.slot_queue import SlotQueue
+from broker_core.broker.limits.age_clock import AgeClock
+from broker_core.broker.requests import Requester
+from broker_core.broker.transactions.open_transactions import OpenTransactions, not_found
+from broker_core.broker.transactions.participant import ParticipantKey
+from broker_core.broker.transactions.transaction import Transaction, TransactionStatus, shown
+from broker_core.storage.store import Store
+from broker_core.wire.heads import TxnId
+
+logger = logging.getLogger(__name__)
+
+TTL_MS_MAX: Final = 24 * 3_600_000
+"""The longest life of a transaction: it holds readers of its topics up."""
+
+_IDS_RESERVED: Final = 1000
+"""Ids that are reserved at a time. Those that are left at a restart are given to nobody."""
+
+_FORGET_S: Final = 600.0
+"""How often outcomes that are old enough are forgotten."""
+
+_MS_PER_MINUTE: Final = 60_000
+
+OnBegun: TypeAlias = Callable[[TxnId | ServerError], None]
+"""Told the id of a new transaction once it is durable, or why there is none."""
+
+
+class TransactionCoordinator:
+    """All coordinators of a broker. ``timed_out``: transactions that were aborted at their deadline since the start."""
+
+    def __init__(
+        self, store: Store, transactions: OpenTransactions, clock: AgeClock, timers: Timers, settings: Settings
+    ) -> None:
+        self.timed_out = 0
+        self._store = store
+        self._transactions = transactions
+        self._clock = clock
+        self._timers = timers
+        self._settings = settings
+        self._ids: dict[int, range] = {}
+        self._active = Counter(each.id.most_bits for each in transactions)
+        self._answers: defaultdict[TxnId, list[OnDone]] = defaultdict(list)
+        self._slots = SlotQueue(timers, self._has_slot)
+        self._deadlines = Deadlines(clock.now_ms, timers, self._is_open, self._time_out)
+        for each in transactions:
+            self._deadlines.add(each.id, each.deadline_ms if self.enabled else 0)
+        self._forgetting: TimerHandle = timers.call_later(_FORGET_S, self._forget_outcomes)
+
+    def close(self) -> None:
+        """The broker stops."""
+        self._deadlines.close()
+        self._slots.close()
+        self._forgetting.cancel()
+
+    # -- which there are
+
+    @property
+    def enabled(self) -> bool:
+        """Whether clients may begin transactions. Those that are open when it is switched off are aborted."""
+        return self._settings.transaction_coordinator_enabled
+
+    @property
+    def count(self) -> int:
+        """Coordinators that clients find; 0 where there are no transactions."""
+        return self._settings.transaction_coordinators if self.enabled else 0
+
+    def require(self, coordinator: int) -> None:
+        """NotAllowedError: there are no transactions. TransactionCoordinatorNotFoundError: none has that number."""
+        if not self.enabled:
+            raise NotAllowedError("Transactions are not enabled.", hint="set transactionCoordinatorEnabled=true")
+        if not 0 <= coordinator < self.count:
+            raise TransactionCoordinatorNotFoundError(
+                f"there is no transaction coordinator {coordinator}", hint=f"use 0 to {self.count - 1}"
+            )
+
+    # -- begin
+
+    def begin(self, coordinator: int, ttl_ms: int, requester: Requester, on_begun: OnBegun) -> None:
+        """Begin a transaction, which is aborted after ``ttl_ms`` unless it is over before. Where a coordinator has as
+        many as it may have, that waits for a while."""
+        try:
+            self.require(coordinator)
+        except ServerError as error:
+            on_begun(error)
+            return
+        self._slots.when_free(coordinator, partial(self._begin, coordinator, ttl_ms, requester, on_begun), on_begun)
+
+    def _has_slot(self, coordinator: int) -> bool:
+        most = self._settings.max_active_transactions_per_coordinator
+        return not most or self._active[coordinator] < most
+
+    def _begin(self, coordinator: int, ttl_ms: int, requester: Requester, on_begun: OnBegun) -> None:
+        catalogue, commits = self._store.catalogue, self._store.commits
+        now_ms, ttl_ms = self._clock.now_ms(), min(max(ttl_ms, 0), TTL_MS_MAX)
+        with catalogue.transaction():
+            begun = Transaction(self._next_id(coordinator), requester.role, now_ms, ttl_ms)
+            catalogue.transactions.create(begun.id, begun.owner, begun.started_ms, begun.ttl_ms)
+        self._transactions.add(begun)
+        self._active[coordinator] += 1
+        self._deadlines.add(begun.id, begun.deadline_ms)
+        commits.when_recorded(lambda error: on_begun(begun.id if error is None else _not_stored(error)))
+
+    def _next_id(self, coordinator: int) -> TxnId:
+        left = self._ids.get(coordinator, range(0))
+        if not left:
+            left = self._store.catalogue.transactions.reserve(coordinator, _IDS_RESERVED)
+        self._ids[coordinator] = left[1:]
+        return TxnId(coordinator, left[0])
+
+    # -- end
+
+    def end(self, name: TxnId, requester: Requester, on_done: OnDone, *, commit: bool) -> None:
+        """Commit or abort a transaction. A repeated request is answered as the first one: with the success of the same
+        end, with InvalidTxnStatusError for the other one."""
+        found = self._transactions.get(name)
+        if found is None:
+            self._answer_ended(name, on_done, commit=commit)
+        elif not found.is_of(requester):
+            on_done(not_found(name))
+        elif found.status is TransactionStatus.OPEN:
+            self._answers[name].append(on_done)
+            self._deadlines.ended()
+            self._end(found, commit=commit)
+        elif (found.status is TransactionStatus.COMMITTING) is commit:
+            self._answers[name].append(on_done)
+        else:
+            on_done(_other_end(name, found.status, commit=commit))
+
+    def _answer_ended(self, name: TxnId, on_done: OnDone, *, commit: bool) -> None:
+        committed = self._store.catalogue.transactions.outcome(name)
+        if committed is None:
+            on_done(not_found(name))
+        elif committed is commit:
+            on_done(None)
+        else:
+            ended = TransactionStatus.COMMITTED if committed else TransactionStatus.ABORTED
+            on_done(_other_end(name, ended, commit=commit))
+
+    def _end(self, found: Transaction, *, commit: bool) -> None:
+        """Nothing more is done under the transaction; wait until all that was is durable."""
+        found.status = TransactionStatus.COMMITTING if commit else TransactionStatus.ABORTING
+        loaded = self._transactions.loaded(found)
+        unloaded = self._unloaded_topics(found)
+        left = len(loaded) + len(unloaded) + 1
+
+        def prepared(error: StorageError | None = None) -> None:
+            nonlocal left
+            left -= 1
+            if self._store.commits.error is not None:
+                self._failed(found, error or self._store.commits.error)
+            elif not left:  # an error is of a topic that was deleted, whose part is done
+                self._decide(found, commit=commit)
+
+        for participant in loaded:
+            participant.prepare(found.id, prepared)
+        for topic_id in unloaded:
+            self._store.when_drained(topic_id, prepared)
+        prepared()
+
+    def _decide(self, found: Transaction, *, commit: bool) -> None:
+        catalogue = self._store.catalogue
+        with catalogue.transaction():
+            for participant in self._transactions.loaded(found):
+                participant.decide(found.id, committed=commit)
+            left = () if commit else tuple(self._unloaded_topics(found))
+            catalogue.transactions.end(found.id, self._clock.now_ms(), committed=commit, left=left)
+        self._store.commits.when_recorded(partial(self._decided, found, left))
+
+    def _decided(self, found: Transaction, left: tuple[int, ...], error: StorageError | None) -> None:
+        if error is not None:
+            self._failed(found, error)
+            return
+        commit = found.status is TransactionStatus.COMMITTING
+        found.status = TransactionStatus.COMMITTED if commit else TransactionStatus.ABORTED
+        self._transactions.remove(found, left)
+        self._settle_loaded(found, left)
+        for participant in self._transactions.loaded(found):
+            if commit:
+                participant.commit(found.id)
+            else:
+                participant.abort(found.id)
+        self._active[found.id.most_bits] -= 1
+        for on_done in self._answers.pop(found.id, ()):
+            on_done(None)
+        self._slots.freed(found.id.most_bits)
+
+    def _settle_loaded(self, found: Transaction, left: tuple[int, ...]) -> None:
+        """Topics that were loaded since the decision note their dead entries now."""
+        with self._store.catalogue.transaction():
+            for topic_id in left:
+                participant = self._transactions.participant(ParticipantKey(topic_id))
+                if participant is not None:
+                    participant.decide(found.id, committed=False)
+                    self._transactions.settled(found, topic_id)
+
+    def _unloaded_topics(self, found: Transaction) -> list[int]:
+        return [each for each in found.topics if self._transactions.participant(ParticipantKey(each)) is None]
+
+    def _failed(self, found: Transaction, error: StorageError) -> None:
+        """The store has failed, and the broker stops: the outcome is unknown until it is started again."""
+        for on_done in self._answers.pop(found.id, ()):
+            on_done(_not_stored(error))
+
+    # -- time
+
+    def _is_open(self, name: TxnId) -> bool:
+        found = self._transactions.get(name)
+        return found is not None and found.status is TransactionStatus.OPEN
+
+    def _time_out(self, name: TxnId) -> None:
+        found = self._transactions.get(name)
+        if found is not None and self._store.commits.error is None:
+            self.timed_out += 1
+            logger.info("transaction timed out id=%s owner=%s ttl_ms=%d", shown(name), found.owner, found.ttl_ms)
+            self._end(found, commit=False)
+
+    def _forget_outcomes(self) -> None:
+        self._forgetting = self._timers.call_later(_FORGET_S, self._forget_outcomes)
+        kept_ms = self._settings.transaction_outcome_retention_minutes * _MS_PER_MINUTE
+        self._store.catalogue.transactions.forget_outcomes(self._clock.now_ms() - kept_ms)
+
+
+def _other_end(name: TxnId, status: TransactionStatus, *, commit: bool) -> InvalidTxnStatusError:
+    return InvalidTxnStatusError(
+        f"transaction {shown(name)} is {status.name} and cannot be {'committed' if commit else 'aborted'}"
+    )
+
+
+def _not_stored(error: StorageError) -> PersistenceServerError:
+    return PersistenceServerError(f"the state of the transaction was not stored: {error.message}", hint=error.hint)
