@@ -45,7 +45,7 @@ class _Geometry:
         return Position(number // ENTRIES_A_LEDGER + 1, number % ENTRIES_A_LEDGER)
 
     @property
-    def readable_end(self) -> Position:
+    def last_confirmed(self) -> Position:
         return self.position(self._entries - 1)
 
     def next_valid(self, position: Position) -> Position:

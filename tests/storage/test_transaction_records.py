@@ -61,7 +61,7 @@ def test_an_entry_of_a_transaction_is_read_as_it_came(size: int) -> None:
     named = [(1, A), (2, B), (4, A)]
     assert (look(log), transactions(log)) == (expected, named)
     assert list(log.transactions(Position(1, 1))) == [(Position(1, 2), B), (Position(1, 4), A)]
-    crashed = open_plain(disk.crash(seed=1, policy="drop_all"))
+    crashed = open_plain(disk.crash(seed=1, policy="none"))
     log = crashed.open_log(1)
     assert (look(log), transactions(log)) == (expected, named)
     assert not crashed.recovery.damages
@@ -127,7 +127,7 @@ def test_entries_of_transactions_are_synced_whatever_the_durability() -> None:
     store = open_plain(disk, Settings(durability="async"))
     log, _ = mixed_log(store)
     assert log.synced
-    assert len(look(open_plain(disk.crash(seed=1, policy="drop_all")).open_log(1))) == 5
+    assert len(look(open_plain(disk.crash(seed=1, policy="none")).open_log(1))) == 5
 
 
 def test_a_directory_without_transactions_becomes_one_with_them() -> None:
@@ -164,7 +164,7 @@ def test_ids_are_never_given_twice() -> None:
     assert given == list(range(10))
     store.commits.commit_now()
     discard(store)
-    again = open_store(disk.crash(seed=1, policy="drop_all"))
+    again = open_store(disk.crash(seed=1, policy="none"))
     assert again.catalogue.transactions.reserve(3, 10) == range(10, 20)
     assert again.catalogue.transactions.reserve(4, 10) == range(10)
 
