@@ -27,6 +27,8 @@ DEFAULT_NAMESPACE: Final = "default"
 PARTITION_MARK: Final = "-partition-"
 
 _PENDING_ACKS: Final = "__transaction_pending_ack"
+_COORDINATORS: Final = "transaction_coordinator_assign"
+_TRANSACTION_LOGS: Final = "__transaction_log_"
 _SYSTEM_NAMESPACE: Final = ("pulsar", "system")
 _HEALTH_CHECK: Final = ("pulsar", "healthcheck")
 """Tenant and topic; each broker has a namespace for it."""
@@ -169,6 +171,21 @@ class TopicName:
             or (self.tenant, self.base.local) == _HEALTH_CHECK
             or self.base.local.endswith(_PENDING_ACKS)
         )
+
+    @property
+    def is_coordinator(self) -> bool:
+        """Whether clients find the coordinators of transactions under this name: there is no such topic, but its number
+        of partitions is theirs."""
+        return (
+            self.persistent and (self.tenant, self.namespace) == _SYSTEM_NAMESPACE and self.base.local == _COORDINATORS
+        )
+
+    @property
+    def is_of_transactions(self) -> bool:
+        """Whether it may only be a topic that a broker keeps for transactions, so that nobody else may make it."""
+        local = self.base.local
+        of_coordinators = self.is_coordinator or local.startswith(_TRANSACTION_LOGS)
+        return local.endswith(_PENDING_ACKS) or ((self.tenant, self.namespace) == _SYSTEM_NAMESPACE and of_coordinators)
 
     def partition(self, index: int) -> TopicName:
         """The topic of partition ``index``."""

@@ -157,8 +157,11 @@ class Broker:
         """Number of partitions; 0 if ``name`` is not partitioned.
 
         TopicNotFoundError if there is no such topic and none may be made. With ``create`` a partitioned topic is made
-        where auto-creation is set to; a plain one is made by its first producer or consumer.
+        where auto-creation is set to; a plain one is made by its first producer or consumer. The coordinators of
+        transactions are found as the partitions of a topic that there is not.
         """
+        if name.is_coordinator:
+            return self.transactions.count if name.partition_index < 0 else 0
         partitions = self.registry.partitions(name)
         if partitions or self.registry.exists(name):
             return partitions

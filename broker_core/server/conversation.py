@@ -16,7 +16,7 @@ from broker_core.base.errors import AuthorizationError, RemoteProtocolError, Ser
 from broker_core.base.invariants import invariant
 from broker_core.base.limits import COMMAND_BYTES_MAX, COMMAND_PARTS_MAX
 from broker_core.base.names import NamespaceName, TopicName
-from broker_core.server.handlers import consuming, handshake, lookup, producing
+from broker_core.server.handlers import consuming, handshake, lookup, producing, transactions
 from broker_core.server.joint_sends import send_jointly
 from broker_core.server.security.gate import Asking
 from broker_core.server.security.rights import CLUSTER, About, Need, Resource, Right
@@ -94,6 +94,8 @@ def _of_namespace(
 
 _FREE: Final = handshake.CONNECT_NEED
 _OPENED: Final = Need(Right.OPENED, About.OPENED)
+_KNOWN: Final = Need(Right.IDENTITY, About.CLUSTER)
+_OWNED: Final = Need(Right.OWNER, About.TRANSACTION)
 
 SEND_NEED: Final = _OPENED
 """The right of SEND, which has a path of its own and no rule."""
@@ -163,6 +165,23 @@ RULES: Final[dict[int, Rule]] = {
         _CONNECTED, _OPENED, consuming.handle_get_last_message_id, "getLastMessageId"
     ),
     BaseCommand.CONSUMER_STATS: _plain(_CONNECTED, _OPENED, consuming.handle_consumer_stats, "consumerStats"),
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: _plain(
+        _CONNECTED, _KNOWN, transactions.handle_connect, "tcClientConnectRequest"
+    ),
+    BaseCommand.NEW_TXN: _plain(_CONNECTED, _KNOWN, transactions.handle_new, "newTxn"),
+    BaseCommand.ADD_PARTITION_TO_TXN: _plain(
+        _CONNECTED, _OWNED, transactions.handle_add_partitions, "addPartitionToTxn"
+    ),
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: _plain(
+        _CONNECTED, _OWNED, transactions.handle_add_subscriptions, "addSubscriptionToTxn"
+    ),
+    BaseCommand.END_TXN: _plain(_CONNECTED, _OWNED, transactions.handle_end, "endTxn"),
+    BaseCommand.END_TXN_ON_PARTITION: _plain(
+        _CONNECTED, _OWNED, transactions.handle_end_on_partition, "endTxnOnPartition"
+    ),
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: _plain(
+        _CONNECTED, _OWNED, transactions.handle_end_on_subscription, "endTxnOnSubscription"
+    ),
 }
 """Every command that a client may send, except SEND, which has a path of its own."""
 
@@ -257,7 +276,10 @@ def _check_right(session: Session, command: BaseCommand, rule: Rule, resource: R
     if gate is None:
         return
     asking = Asking(session.link.peer_address, commands.command_name(command))
-    if reason := gate.refusal(session.caller, rule.need, resource, asking):
+    need = rule.need
+    if need.right is Right.LOOKUP and resource.topic is not None and resource.topic.is_coordinator:
+        need = _KNOWN  # clients find coordinators as if these were topics
+    if reason := gate.refusal(session.caller, need, resource, asking):
         raise AuthorizationError(reason)
 
 

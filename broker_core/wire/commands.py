@@ -58,6 +58,11 @@ def parse_command(command: bytes, parts_max: int = sys.maxsize) -> BaseCommand:
     return parsed
 
 
+def field_of(kind: int) -> str:
+    """The field of BaseCommand that holds commands of that type."""
+    return _FIELD_OF_TYPE[kind]
+
+
 def command_name(command: BaseCommand) -> str:
     """``SUBSCRIBE`` and the like, for messages."""
     return BaseCommand.Type.Name(command.type)

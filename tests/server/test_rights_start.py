@@ -48,7 +48,7 @@ def test_a_path_without_a_right_stops_the_start() -> None:
         in_the_table([Route("/admin/v2/new", handler, NO_NEED)])
 
 
-NOT_IN_PATHS = (About.NOTHING, About.OPENED, About.CLUSTER, About.NAMESPACE_IN_BODY)
+NOT_IN_PATHS = (About.NOTHING, About.OPENED, About.TRANSACTION, About.CLUSTER, About.NAMESPACE_IN_BODY)
 
 
 @pytest.mark.parametrize("about", [each for each in About if each not in NOT_IN_PATHS])
@@ -59,8 +59,8 @@ def test_a_right_about_something_that_the_path_does_not_name_stops_the_start(abo
 
 
 def test_every_right_but_those_of_everybody_has_its_refusal() -> None:
-    """Status and text, by which clients know what is missing."""
-    free = (Right.NONE, Right.OPENED, Right.IDENTITY)
+    """Status and text, by which clients know what is missing; of transactions the coordinator has the text."""
+    free = (Right.NONE, Right.OPENED, Right.OWNER, Right.IDENTITY)
     of_commands = [rule.need for rule in RULES.values()]
     for need in (*of_commands, *(route.need for route in all_routes())):
         assert bool(need.refusal) == (need.right not in free), need

@@ -51,6 +51,13 @@ COMMANDS: dict[int, BaseCommand] = {
     BaseCommand.SEEK: BaseCommand(seek={"consumer_id": 99, "request_id": 7, "message_publish_time": 0}),
     BaseCommand.GET_LAST_MESSAGE_ID: BaseCommand(getLastMessageId={"consumer_id": 99, "request_id": 7}),
     BaseCommand.CONSUMER_STATS: BaseCommand(consumerStats={"consumer_id": 99, "request_id": 7}),
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: BaseCommand(tcClientConnectRequest={"tc_id": 0, "request_id": 7}),
+    BaseCommand.NEW_TXN: BaseCommand(newTxn={"tc_id": 99, "request_id": 7}),
+    BaseCommand.ADD_PARTITION_TO_TXN: BaseCommand(addPartitionToTxn={"txnid_most_bits": 99, "request_id": 7}),
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: BaseCommand(addSubscriptionToTxn={"txnid_most_bits": 99, "request_id": 7}),
+    BaseCommand.END_TXN: BaseCommand(endTxn={"txnid_most_bits": 99, "request_id": 7, "txn_action": 1}),
+    BaseCommand.END_TXN_ON_PARTITION: BaseCommand(endTxnOnPartition={"request_id": 7}),
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: BaseCommand(endTxnOnSubscription={"request_id": 7}),
 }
 for _kind, _command in COMMANDS.items():
     _command.type = _kind  # type: ignore[assignment] # the keys are members of the enumeration
@@ -77,6 +84,13 @@ ANSWERS: dict[int, int | None] = {
     BaseCommand.SEEK: BaseCommand.ERROR,
     BaseCommand.GET_LAST_MESSAGE_ID: BaseCommand.ERROR,
     BaseCommand.CONSUMER_STATS: BaseCommand.ERROR,
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: BaseCommand.TC_CLIENT_CONNECT_RESPONSE,
+    BaseCommand.NEW_TXN: BaseCommand.NEW_TXN_RESPONSE,
+    BaseCommand.ADD_PARTITION_TO_TXN: BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE,
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
+    BaseCommand.END_TXN: BaseCommand.END_TXN_RESPONSE,
+    BaseCommand.END_TXN_ON_PARTITION: BaseCommand.END_TXN_ON_PARTITION_RESPONSE,
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE,
 }
 """What a connected client gets for each of COMMANDS, which name no producer or consumer that exists; None: nothing."""
 

@@ -53,7 +53,7 @@ def transactions(log: TopicLog) -> list[tuple[int, TxnId]]:
 
 @pytest.mark.parametrize("size", [1, 100_000])
 def test_an_entry_of_a_transaction_is_read_as_it_came(size: int) -> None:
-    """13.1: its id is beside the entry, not in it; after a crash and after a restart too."""
+    """9.1.3: its id is beside the entry, not in it; after a crash and after a restart too."""
     disk = SimDisk()
     store = open_plain(disk)
     log, bodies = mixed_log(store, (size,) * 5)
@@ -69,7 +69,7 @@ def test_an_entry_of_a_transaction_is_read_as_it_came(size: int) -> None:
 
 
 def test_a_plain_entry_costs_nothing_more() -> None:
-    """T16: a log without transactions is the same bytes as ever."""
+    """9.1.3 (T16): a log without transactions is the same bytes as ever."""
     disk = SimDisk()
     store = open_plain(disk)
     log = store.open_log(store.catalogue.topics.create("t", 1).id)
@@ -80,7 +80,7 @@ def test_a_plain_entry_costs_nothing_more() -> None:
 
 @pytest.mark.parametrize("at", [0, 9, 17, TXN_BYTES, TXN_BYTES + 7])
 def test_an_entry_whose_transaction_is_damaged_is_damaged(at: int) -> None:
-    """13.8: it could be anybody's, so nobody gets it; those around it stay readable."""
+    """9.1.3: it could be anybody's, so nobody gets it; those around it stay readable."""
     disk = SimDisk()
     store = open_plain(disk)
     log, _ = mixed_log(store)
@@ -99,7 +99,7 @@ def test_an_entry_whose_transaction_is_damaged_is_damaged(at: int) -> None:
 
 
 def test_torn_entries_of_transactions_are_cut_off() -> None:
-    """13.8: whatever the disk kept of a group that was not confirmed, recovery finds whole entries or none."""
+    """9.5.1: whatever the disk kept of a group that was not confirmed, recovery finds whole entries or none."""
     disk = SimDisk()
     store = open_plain(disk)
     log, _ = mixed_log(store)
@@ -122,7 +122,7 @@ def test_torn_entries_of_transactions_are_cut_off() -> None:
 
 
 def test_entries_of_transactions_are_synced_whatever_the_durability() -> None:
-    """13.1: the decision to commit is synced, so what it decides on must be, or a power loss leaves a part of it."""
+    """9.5.1: the decision to commit is synced, so what it decides on must be, or a power loss leaves a part of it."""
     disk = SimDisk()
     store = open_plain(disk, Settings(durability="async"))
     log, _ = mixed_log(store)
@@ -157,7 +157,7 @@ def test_a_directory_without_transactions_becomes_one_with_them() -> None:
 
 
 def test_ids_are_never_given_twice() -> None:
-    """T15: a block is reserved durably before the first of it is given out."""
+    """9.1.1 (T15): a block is reserved durably before the first of it is given out."""
     disk = SimDisk()
     store = open_store(disk)
     given = [*store.catalogue.transactions.reserve(3, 10)]
@@ -170,7 +170,7 @@ def test_ids_are_never_given_twice() -> None:
 
 
 def test_outcomes_take_bits_and_are_forgotten_by_segments() -> None:
-    """9.6, T19: a thousand ends are one row; the newest end of a row says how old it is."""
+    """9.6, 9.7.8 (T19): a thousand ends are one row; the newest end of a row says how old it is."""
     store = open_store(SimDisk())
     table = store.catalogue.transactions
     for number in range(1024):
@@ -189,7 +189,7 @@ def test_outcomes_take_bits_and_are_forgotten_by_segments() -> None:
 
 
 def test_a_transaction_is_kept_until_all_its_topics_are_done() -> None:
-    """13.4: an aborted one that has sent to topics which were not loaded then stays until each has noted it."""
+    """9.5.2: an aborted one that has sent to topics which were not loaded then stays until each has noted it."""
     store = open_store(SimDisk())
     table = store.catalogue.transactions
     topics = [store.catalogue.topics.create(f"t{number}", 1).id for number in range(3)]
@@ -209,7 +209,7 @@ def test_a_transaction_is_kept_until_all_its_topics_are_done() -> None:
 
 
 def test_aborted_entries_go_with_their_ledger() -> None:
-    """13.5: a bit for each, over the borders of segments; nothing is left when the ledger is deleted."""
+    """9.7.8: a bit for each, over the borders of segments; nothing is left when the ledger is deleted."""
     disk = SimDisk()
     store = open_store(disk)
     log, _ = mixed_log(store)

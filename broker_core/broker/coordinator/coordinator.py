@@ -138,6 +138,11 @@ class TransactionCoordinator:
         self._ids[coordinator] = left[1:]
         return TxnId(coordinator, left[0])
 
+    def require_open(self, name: TxnId, requester: Requester) -> None:
+        """Say whether something may be sent or acknowledged under a transaction: TransactionNotFoundError or
+        InvalidTxnStatusError if not."""
+        self._transactions.require_open(name, requester)
+
     # -- end
 
     def end(self, name: TxnId, requester: Requester, on_done: OnDone, *, commit: bool) -> None:

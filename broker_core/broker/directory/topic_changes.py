@@ -33,6 +33,7 @@ class CreationRules:
     def check_new(self, name: TopicName) -> None:
         """NotAllowedError if a topic of that name exists, or may not be made by an administrator."""
         self.registry.namespaces.require(name.namespace_name)
+        _check_not_of_transactions(name)
         if name.partition_index >= 0:
             raise NotAllowedError(
                 f"{name} is named like a partition",
@@ -62,6 +63,7 @@ class CreationRules:
         self.registry.namespaces.require(name.namespace_name)
         if self.registry.is_partition(name):
             return
+        _check_not_of_transactions(name)
         self.settings_to_make_by_use(name, create=create)
         if name.partition_index >= 0:
             raise NotAllowedError(
@@ -78,6 +80,11 @@ class CreationRules:
             auto_creation = self.policies.settings.allow_auto_topic_creation
             raise topic_not_found(self.registry, name, auto_creation=auto_creation)
         return settings
+
+
+def _check_not_of_transactions(name: TopicName) -> None:
+    if name.is_of_transactions:
+        raise NotAllowedError(f"{name} is reserved for transactions", hint="choose another name")
 
 
 def check_partitions(partitions: int) -> None:

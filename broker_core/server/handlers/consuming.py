@@ -34,6 +34,7 @@ from broker_core.broker.requests import (
 )
 from broker_core.broker.stats import consumer_stats
 from broker_core.server.channels import ConsumerChannel
+from broker_core.server.handlers.transactions import requester_of
 from broker_core.server.session import Session
 from broker_core.wire import commands
 from broker_core.wire.heads import AckHead, FlowHead
@@ -88,6 +89,7 @@ def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeReque
         epoch=to_signed64(subscribe.consumer_epoch) if subscribe.HasField("consumer_epoch") else -1,
         key_shared=_key_shared_policy(subscribe.keySharedMeta),
         peer=Peer(link.peer_address, link.features.version, metadata),
+        requester=requester_of(session),
     )
 
 

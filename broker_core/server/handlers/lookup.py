@@ -74,13 +74,17 @@ def handle_lookup(session: Session, command: BaseCommand, name: TopicName) -> No
         result.response = CommandLookupTopicResponse.Connect
         session.send(answer)
 
-    session.node.broker.namespaces.require(name.namespace_name)
+    broker = session.node.broker
+    if name.is_coordinator:
+        broker.transactions.require(name.partition_index)
+    else:
+        broker.namespaces.require(name.namespace_name)
     if asked.advertised_listener_name:
         raise ServiceNotReadyError(
             f"this broker has no listener {asked.advertised_listener_name[:80]!r}",
             hint="connect without a listener name",
         )
-    session.node.broker.loader.when_ready(name, ready)
+    broker.loader.when_ready(name, ready)
 
 
 def lookup_refusal(request_id: int, error: ServerError) -> BaseCommand:

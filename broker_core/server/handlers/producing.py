@@ -15,7 +15,8 @@ from broker_core.base.positions import to_signed64
 from broker_core.broker.broker import AnyTopic
 from broker_core.broker.non_persistent.topic import NonPersistentTopic
 from broker_core.broker.requests import AccessMode, InitialPosition, Peer, ProducerRequest
-from broker_core.server.channels import Link, ProducerChannel
+from broker_core.server.channels import ProducerChannel
+from broker_core.server.handlers.transactions import requester_of
 from broker_core.server.session import Session
 from broker_core.wire import commands
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
@@ -27,7 +28,7 @@ def handle_producer(session: Session, command: BaseCommand, name: TopicName) -> 
     producer = command.producer
     channel = session.producers.get(producer.producer_id)
     if channel is None or channel.producer.closed:
-        request = _producer_request(session.link, command)
+        request = _producer_request(session, command)
         topic = session.node.broker.any_topic(name, create=True)
         if producer.initial_subscription_name:
             _begin_subscription(topic, producer.initial_subscription_name)
@@ -49,8 +50,8 @@ def _begin_subscription(topic: AnyTopic, name: str) -> None:
         raise NotAllowedError(error.message, hint=error.hint) from error  # which is Pulsar's code for it
 
 
-def _producer_request(link: Link, command: BaseCommand) -> ProducerRequest:
-    producer = command.producer
+def _producer_request(session: Session, command: BaseCommand) -> ProducerRequest:
+    producer, link = command.producer, session.link
     if len(producer.producer_name.encode()) > PRODUCER_NAME_BYTES_MAX:
         raise NotAllowedError(
             f"a producer name has more than {PRODUCER_NAME_BYTES_MAX} bytes; it is part of each entry"
@@ -65,6 +66,7 @@ def _producer_request(link: Link, command: BaseCommand) -> ProducerRequest:
         access_mode=AccessMode(producer.producer_access_mode),
         topic_epoch=to_signed64(producer.topic_epoch) if producer.HasField("topic_epoch") else None,
         peer=Peer(link.peer_address, link.features.version, metadata),
+        requester=requester_of(session),
     )
 
 

@@ -24,8 +24,9 @@ from broker_core.server.security.rights import Need, Resource, Right
 
 _USE: Final = ("produce", "consume")
 
-UNCHECKED: Final = frozenset({Right.NONE, Right.OPENED})
-"""Rights for which no role is asked: they are free, or were checked when the producer or consumer was opened."""
+UNCHECKED: Final = frozenset({Right.NONE, Right.OPENED, Right.OWNER})
+"""Rights that are not decided here: they are free, were checked when the producer or consumer was opened, or are the
+transaction's, which knows its owner."""
 
 
 @dataclass(frozen=True, slots=True)

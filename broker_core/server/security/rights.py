@@ -21,6 +21,7 @@ class Right(Enum):
     NONE = "nothing"
     IDENTITY = "any role"
     OPENED = "the right with which it was opened"
+    OWNER = "owner of the transaction, or superuser"
     LOOKUP = "produce or consume"
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -35,6 +36,7 @@ class About(Enum):
 
     NOTHING = ""
     OPENED = "the open producer, consumer or watch"
+    TRANSACTION = "the transaction"
     CLUSTER = "the cluster"
     TENANT = "the tenant"
     NAMESPACE = "the namespace"

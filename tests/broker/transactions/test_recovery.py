@@ -24,7 +24,7 @@ def world() -> World:
 @pytest.mark.parametrize("how", ["restart", "crash", "unload"])
 @pytest.mark.parametrize("ending", [commit, abort])
 def test_an_open_transaction_goes_on_afterwards(world: World, how: str, ending: object) -> None:
-    """16.2.5, 13.4: what it sent is hidden before and after; the same client goes on and ends it."""
+    """9.5.3: what it sent is hidden before and after; the same client goes on and ends it."""
     a = begin(world)
     sender = Sender(world)
     sender.send("n0")
@@ -46,7 +46,7 @@ def test_an_open_transaction_goes_on_afterwards(world: World, how: str, ending: 
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_transaction_ends_on_topics_that_are_not_loaded(world: World, committed: bool) -> None:
-    """13.4: nothing is loaded for it; each topic learns of it when it is loaded, after another crash too."""
+    """9.5.2, 9.5.3: nothing is loaded for it; each topic learns of it when it is loaded, after another crash too."""
     a = begin(world)
     for topic in (TOPIC, OTHER):
         sender = Sender(world, topic)
@@ -65,7 +65,7 @@ def test_a_transaction_ends_on_topics_that_are_not_loaded(world: World, committe
 
 
 def test_an_unloaded_topic_with_entries_on_their_way(world: World) -> None:
-    """13.3: a topic is unloaded while an entry is being written; the end waits for it, and so does the next load."""
+    """9.5.1: a topic is unloaded while an entry is being written; the end waits for it, and so does the next load."""
     a = begin(world)
     Sender(world).send("n0")
     sender = Sender(world)
@@ -82,7 +82,7 @@ def test_an_unloaded_topic_with_entries_on_their_way(world: World) -> None:
 
 
 def test_nothing_shows_before_the_decision_is_durable(world: World) -> None:
-    """13.1, T3: not to a topic that is loaded meanwhile either; a crash in that moment leaves it open."""
+    """9.5.1 (T3): not to a topic that is loaded meanwhile either; a crash in that moment leaves it open."""
     a = begin(world)
     Sender(world).send("a0", a)
     for committed in (True, False):
@@ -101,7 +101,7 @@ def test_nothing_shows_before_the_decision_is_durable(world: World) -> None:
 
 
 def test_a_topic_that_is_loaded_between_decision_and_sync_settles_the_abort(world: World) -> None:
-    """13.5: the dead entries of a topic that came back in that moment are noted all the same."""
+    """9.5.1: the dead entries of a topic that came back in that moment are noted all the same."""
     a = begin(world)
     Sender(world).send("a0", a)
     world.broker.unload(NAME)
@@ -116,7 +116,7 @@ def test_a_topic_that_is_loaded_between_decision_and_sync_settles_the_abort(worl
 
 
 def test_ids_grow_over_crashes(world: World) -> None:
-    """T15: of each coordinator by itself; none comes twice, whatever the crash has kept."""
+    """9.1.1 (T15): of each coordinator by itself; none comes twice, whatever the crash has kept."""
     given = [begin(world, coordinator=number % 2) for number in range(4)]
     assert given == [TxnId(0, 0), TxnId(1, 0), TxnId(0, 1), TxnId(1, 1)]
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_ids_grow_over_crashes(world: World) -> None:
 
 
 def test_a_transaction_is_aborted_at_its_deadline(world: World) -> None:
-    """5.5, 16.2.2: a0 is never seen, n1 is; a commit afterwards fails, an abort is what has happened."""
+    """9.3.1: a0 is never seen, n1 is; a commit afterwards fails, an abort is what has happened."""
     a = begin(world, ttl_ms=1000)
     sender = Sender(world)
     sender.send("a0", a)
@@ -146,7 +146,7 @@ def test_a_transaction_is_aborted_at_its_deadline(world: World) -> None:
 
 
 def test_deadlines_count_the_time_in_which_the_broker_was_down(world: World) -> None:
-    """5.2.4: absolute over restarts; what is left goes on, what is due is aborted at the start."""
+    """9.3.1: absolute over restarts; what is left goes on, what is due is aborted at the start."""
     a, b = begin(world, ttl_ms=10_000), begin(world, ttl_ms=30_000)
     sender = Sender(world)
     sender.send("a0", a)
@@ -161,7 +161,7 @@ def test_deadlines_count_the_time_in_which_the_broker_was_down(world: World) -> 
 
 
 def test_a_life_of_nothing_ends_at_once_and_none_is_longer_than_a_day(world: World) -> None:
-    """5.1.3, 10: milliseconds; 0 is an immediate abort, the longest is a day."""
+    """9.3.1: milliseconds; 0 is an immediate abort, the longest is a day."""
     a, b = begin(world, ttl_ms=0), begin(world, ttl_ms=10**15)
     world.settle()
     assert getattr(end(world, a, commit=True), "code", None) == 21
@@ -170,7 +170,7 @@ def test_a_life_of_nothing_ends_at_once_and_none_is_longer_than_a_day(world: Wor
 
 
 def test_many_deadlines_at_once_take_turns(world: World) -> None:
-    """13.6: after a long sleep of the machine; in the order of their ids."""
+    """9.3.1: after a long sleep of the machine; in the order of their ids."""
     names = [begin(world, ttl_ms=1000) for _ in range(350)]
     world.clock.advance(5_000)
     world.settle()
@@ -179,7 +179,7 @@ def test_many_deadlines_at_once_take_turns(world: World) -> None:
 
 
 def test_only_its_owner_uses_a_transaction(world: World) -> None:
-    """5.3: for others it does not exist; a superuser may; sending is checked as well."""
+    """9.3.3: for others it does not exist; a superuser may; sending is checked as well."""
     alice, bob, root = Requester("alice"), Requester("bob"), Requester("root", is_superuser=True)
     a = begin(world, requester=alice)
     for stranger in (bob, ANYBODY):
@@ -192,7 +192,7 @@ def test_only_its_owner_uses_a_transaction(world: World) -> None:
 
 
 def test_a_coordinator_with_too_many_lets_wait(world: World) -> None:
-    """2.5: until one ends, in order; or for 20 s, and then it says why."""
+    """9.3.4: until one ends, in order; or for 20 s, and then it says why."""
     world = World(max_active_transactions_per_coordinator=2)
     a, _ = begin(world), begin(world)
     begun: list[TxnId | ServerError] = []
@@ -209,7 +209,7 @@ def test_a_coordinator_with_too_many_lets_wait(world: World) -> None:
 
 
 def test_a_coordinator_that_is_not_there(world: World) -> None:
-    """2.5: TransactionCoordinatorNotFound; NotAllowed where transactions are switched off, and open ones end."""
+    """9.2.3: TransactionCoordinatorNotFound; NotAllowed where transactions are switched off, and open ones end."""
     begun: list[TxnId | ServerError] = []
     world.broker.transactions.begin(16, 1, ANYBODY, begun.append)
     a = begin(world)
@@ -225,7 +225,7 @@ def test_a_coordinator_that_is_not_there(world: World) -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_topic_is_deleted_under_an_open_transaction(world: World, committed: bool) -> None:
-    """7: its part counts as done; the rest ends as asked, and a topic of the same name is another one."""
+    """9.7.5: its part counts as done; the rest ends as asked, and a topic of the same name is another one."""
     a = begin(world)
     for topic in (TOPIC, OTHER):
         Sender(world, topic).send("a0", a)
@@ -240,7 +240,7 @@ def test_a_topic_is_deleted_under_an_open_transaction(world: World, committed: b
 
 
 def test_a_topic_is_deleted_while_its_transaction_ends(world: World) -> None:
-    """6.3: with an entry on its way, which fails; the end is a success."""
+    """9.7.5: with an entry on its way, which fails; the end is a success."""
     a = begin(world)
     Sender(world).send("n0")
     sender = Sender(world)
@@ -254,7 +254,7 @@ def test_a_topic_is_deleted_while_its_transaction_ends(world: World) -> None:
 
 
 def test_a_terminated_topic_ends_its_transactions(world: World) -> None:
-    """7 (termination): the end of a transaction writes nothing into the log, so it comes after the end of the topic."""
+    """9.7.4: the end of a transaction writes nothing into the log, so it comes after the end of the topic."""
     consumer, mailbox = world.subscribe()
     a = begin(world)
     Sender(world).send("a0", a)
@@ -270,7 +270,7 @@ def test_a_terminated_topic_ends_its_transactions(world: World) -> None:
 
 
 def test_retention_keeps_open_entries(world: World) -> None:
-    """7, T12: nothing at or after the first open entry is trimmed; what is aborted goes with its ledger."""
+    """9.7.2, 9.7.8 (T12): nothing at or after the first open entry is trimmed; what is aborted goes with its ledger."""
     world = World(retain_without_subscription=False)
     topic, sender = world.topic(), Sender(world)
     a = begin(world)
@@ -290,7 +290,7 @@ def test_retention_keeps_open_entries(world: World) -> None:
 
 
 def test_time_to_live_stops_at_open_entries(world: World) -> None:
-    """7, T12: by age all of it is due; what is hidden stays, and comes when it is committed."""
+    """9.7.2 (T12): by age all of it is due; what is hidden stays, and comes when it is committed."""
     consumer, mailbox = world.subscribe(permits=0)
     sender, a = Sender(world), begin(world, ttl_ms=10**9)
     sender.send("n0")
@@ -307,7 +307,7 @@ def test_time_to_live_stops_at_open_entries(world: World) -> None:
 
 
 def test_deduplication_is_not_undone_by_an_abort(world: World) -> None:
-    """7 (dedup): the same ids sent again are duplicates, as in Pulsar; a refused one may be sent again."""
+    """9.7.3: the same ids sent again are duplicates, as in Pulsar; a refused one may be sent again."""
     world = World(broker_deduplication_enabled=True)
     a = begin(world)
     Sender(world, name="p").send("a0", a)
@@ -322,7 +322,7 @@ def test_deduplication_is_not_undone_by_an_abort(world: World) -> None:
 
 
 def test_a_disk_that_refuses_keeps_the_topic_shut(world: World) -> None:
-    """13.4, #14801: nobody can say what is hidden, so nobody reads; another try finds all of it."""
+    """9.5.3 (#14801): nobody can say what is hidden, so nobody reads; another try finds all of it."""
     a = begin(world)
     Sender(world).send("a0", a)
     world.restart()
@@ -336,7 +336,7 @@ def test_a_disk_that_refuses_keeps_the_topic_shut(world: World) -> None:
 
 
 def test_a_million_outcomes_are_not_kept_as_rows(world: World) -> None:
-    """T19: what is stored of a thousand transactions that are over is two rows of bits."""
+    """9.7.8 (T19): what is stored of a thousand transactions that are over is two rows of bits."""
     sender = Sender(world)
     for number in range(1000):
         name = begin(world)

@@ -25,7 +25,7 @@ def readable_end(world: World) -> int:
 
 
 def test_vectors_of_the_readable_end(world: World) -> None:
-    """6.2: the readable end stays before the first entry of the transaction that is first in the log."""
+    """9.4.2: the readable end stays before the first entry of the transaction that is first in the log."""
     sender, a, b = Sender(world), begin(world), begin(world)
     sender.send("n0")
     assert (readable_end(world), texts(world)) == (0, ["n0"])
@@ -41,7 +41,7 @@ def test_vectors_of_the_readable_end(world: World) -> None:
 
 
 def test_an_aborted_first_transaction_shows_what_is_behind_it(world: World) -> None:
-    """6.2: n0 a1 n2 b3, then A is aborted: readers come as far as B, and never see a1."""
+    """9.4.2, 9.4.4: n0 a1 n2 b3, then A is aborted: readers come as far as B, and never see a1."""
     sender, a, b = Sender(world), begin(world), begin(world)
     for text, name in (("n0", None), ("a1", a), ("n2", None), ("b3", b)):
         sender.send(text, name)
@@ -52,7 +52,7 @@ def test_an_aborted_first_transaction_shows_what_is_behind_it(world: World) -> N
 
 
 def test_the_end_crosses_ledgers(world: World) -> None:
-    """6.2: with the first entry of a ledger hidden, the last one of the ledger before is the last to be read."""
+    """9.4.2: with the first entry of a ledger hidden, the last one of the ledger before is the last to be read."""
     sender, a = Sender(world), begin(world)
     last = [sender.send(f"{number:02}") for number in range(10)][-1]  # a ledger has ten
     first = sender.send("a0", a)
@@ -61,7 +61,7 @@ def test_the_end_crosses_ledgers(world: World) -> None:
 
 
 def test_last_message_ids_skip_what_no_reader_gets(world: World) -> None:
-    """6.2, T6: a log that ends in hidden or aborted entries; one without anything else."""
+    """9.4.5 (T6): a log that ends in hidden or aborted entries; one without anything else."""
     topic, sender = world.topic(), Sender(world)
     a = begin(world)
     sender.send("a0", a)
@@ -82,7 +82,7 @@ def test_last_message_ids_skip_what_no_reader_gets(world: World) -> None:
 
 
 def test_trace_1_messages_come_in_the_order_of_the_log(world: World) -> None:
-    """16.2.1, T7: b1 was committed first; plain n2 waits for A too."""
+    """9.4.3 (T7): b1 was committed first; plain n2 waits for A too."""
     sender, a = Sender(world), begin(world)
     sender.send("a0", a)
     b = begin(world)
@@ -96,7 +96,7 @@ def test_trace_1_messages_come_in_the_order_of_the_log(world: World) -> None:
 
 
 def test_trace_3_nothing_is_sent_under_a_transaction_that_is_over(world: World) -> None:
-    """16.2.3, T8: refused with the id in the text; the log is as before, and counters are back at zero (#16266)."""
+    """9.4.1 (T8, #16266): refused with the id in the text; the log is as before, and counters are back at zero."""
     sender, a = Sender(world), begin(world)
     sender.send("a0", a)
     commit(world, a)
@@ -110,7 +110,7 @@ def test_trace_3_nothing_is_sent_under_a_transaction_that_is_over(world: World) 
 
 
 def test_a_send_on_its_way_is_in_and_one_behind_the_end_is_not(world: World) -> None:
-    """13.3: END waits for entries that were ordered before it, and those after it are refused."""
+    """9.4.1, 9.5.1: END waits for entries that were ordered before it, and those after it are refused."""
     sender, a = Sender(world), begin(world)
     answers: list[ServerError | None] = []
     sender.send_soon("a0", a)
@@ -125,7 +125,7 @@ def test_a_send_on_its_way_is_in_and_one_behind_the_end_is_not(world: World) -> 
 
 
 def test_a_consumer_that_waits_gets_everything_at_the_end(world: World) -> None:
-    """T5: without another message; of both topics in one turn (13.3)."""
+    """9.5.2 (T5): without another message; of both topics in one turn."""
     mailboxes = [world.subscribe(SHARED, topic=topic)[1] for topic in (TOPIC, OTHER)]
     a = begin(world)
     for topic in (TOPIC, OTHER):
@@ -137,7 +137,7 @@ def test_a_consumer_that_waits_gets_everything_at_the_end(world: World) -> None:
 
 
 def test_commit_after_abort_on_one_topic(world: World) -> None:
-    """T5 (Go 1186): commit, abort, commit; the third is received."""
+    """9.4.4 (T5, Go 1186): commit, abort, commit; the third is received."""
     _, mailbox = world.subscribe()
     sender = Sender(world)
     for number, ending in enumerate((commit, abort, commit)):
@@ -149,7 +149,7 @@ def test_commit_after_abort_on_one_topic(world: World) -> None:
 
 @pytest.mark.parametrize("kind", [SHARED, FAILOVER])
 def test_aborted_entries_are_not_replayed(world: World, kind: SubscriptionType) -> None:
-    """T2 (#19814): consumers leave, come back and ask again; after a seek and a restart too."""
+    """9.4.4 (T2, #19814): consumers leave, come back and ask again; after a seek and a restart too."""
     sender = Sender(world)
     for number in range(12):
         name = begin(world)
@@ -169,7 +169,7 @@ def test_aborted_entries_are_not_replayed(world: World, kind: SubscriptionType) 
 
 
 def test_aborted_entries_count_as_acknowledged(world: World) -> None:
-    """13.5: they are no backlog, and the mark-delete position moves over them; hidden ones are backlog."""
+    """9.7.1, 9.4.4: they are no backlog, and the mark-delete position moves over them; hidden ones are backlog."""
     consumer, mailbox = world.subscribe()
     sender, a, b = Sender(world), begin(world), begin(world)
     positions = [sender.send(text, name) for text, name in (("n0", None), ("a1", a), ("n2", None), ("b3", b))]
@@ -186,7 +186,7 @@ def test_aborted_entries_count_as_acknowledged(world: World) -> None:
 
 
 def test_hidden_entries_cannot_be_acknowledged(world: World) -> None:
-    """T12: an ack of what nobody was given would lose it when it is committed."""
+    """9.4.6 (T12): an ack of what nobody was given would lose it when it is committed."""
     consumer, _ = world.subscribe()
     sender, a = Sender(world), begin(world)
     sender.send("n0")
@@ -203,7 +203,7 @@ def test_hidden_entries_cannot_be_acknowledged(world: World) -> None:
 
 
 def test_a_new_subscription_begins_behind_dead_entries(world: World) -> None:
-    """I3.1: from the earliest message on, its mark-delete position stands over dead entries, with nothing to do."""
+    """9.4.4 (I3.1): from the earliest message on, it stands over dead entries, with nothing to do."""
     sender, a = Sender(world), begin(world)
     positions = [sender.send(f"a{number}", a) for number in range(3)]
     abort(world, a)
@@ -212,7 +212,7 @@ def test_a_new_subscription_begins_behind_dead_entries(world: World) -> None:
 
 
 def test_reads_while_a_transaction_is_open_do_not_spin(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """#14286, #22943: a consumer at the readable end costs a look for each group commit, however much comes."""
+    """9.4.7 (#14286, #22943): a consumer at the readable end costs a look for each group commit, however much comes."""
     _, mailbox = world.subscribe(SHARED)
     sender, a = Sender(world), begin(world)
     sender.send("a0", a)
@@ -233,7 +233,7 @@ def test_reads_while_a_transaction_is_open_do_not_spin(world: World, monkeypatch
 
 
 def test_counts_of_a_topic(world: World) -> None:
-    """7 (stats): open now; committed and aborted since the topic was loaded."""
+    """9.7.7: open now; committed and aborted since the topic was loaded."""
     sender, names = Sender(world), [begin(world) for _ in range(4)]
     for number, name in enumerate(names):
         sender.send(f"m{number}", name)
@@ -247,7 +247,7 @@ def test_counts_of_a_topic(world: World) -> None:
 
 
 def test_two_ends_of_different_kinds(world: World) -> None:
-    """9.6, T17: a repeated end is answered as the first, the other one with InvalidTxnStatus, an unknown id as such."""
+    """9.6 (T17): a repeated end is answered as the first, the other one and an unknown id are refused."""
     for first in (True, False):
         name = begin(world)
         Sender(world).send("m0", name)
