@@ -155,7 +155,7 @@ class PositionSet:
         """The first entry of the unbroken run that ends with ``end``, in its ledger; None if ``end`` is absent."""
         ledger, entry = end
         bitmap = self._bitmaps.get(ledger)
-        if bitmap is None or entry not in bitmap:
+        if bitmap is None or entry < 0 or entry not in bitmap:
             return None
         # Members up to ``entry`` less their distance from it are equal along a run: halve for where that ends.
         rank = bitmap.rank(entry)

@@ -45,15 +45,18 @@ def test_it_is_a_set_that_knows_its_order(steps: list[tuple[str, Position]]) -> 
 
 @given(st.sets(POSITIONS), POSITIONS)
 def test_runs_are_maximal_and_complete(positions: set[Position], start: Position) -> None:
-    """I3.2 Runs are disjoint, do not touch, and cover the set; the end of a run is found from inside it."""
+    """I3.2 Runs are disjoint, do not touch, and cover the set; both ends of a run are found from inside it."""
     subject = filled(positions)
     runs = list(subject.runs())
     assert [Position(r.ledger, e) for r in runs for e in range(r.first, r.last + 1)] == sorted(positions)
     assert all(a.ledger < b.ledger or a.last + 1 < b.first for a, b in itertools.pairwise(runs))
-    end = subject.run_end(start)
+    end, begin = subject.run_end(start), subject.run_start(start)
     if start not in positions:
-        assert end is None
+        assert end is begin is None
     else:
+        assert begin is not None
+        assert all(Position(start.ledger, e) in positions for e in range(begin.entry, start.entry + 1))
+        assert Position(begin.ledger, begin.entry - 1) not in positions
         assert end is not None
         assert all(Position(start.ledger, e) in positions for e in range(start.entry, end.entry + 1))
         assert Position(end.ledger, end.entry + 1) not in positions
@@ -67,6 +70,8 @@ def test_long_runs_are_found_whole() -> None:
     subject.replace(bitmaps)
     assert subject.run_end(Position(1, 5)) == Position(1, 1_000_004)
     assert subject.run_end(Position(1, 999_999)) == Position(1, 1_000_004)
+    assert subject.run_start(Position(1, 1_000_004)) == subject.run_start(Position(1, 6)) == Position(1, 5)
+    assert subject.run_start(Position(1, -1)) is None
     assert list(subject.runs()) == [Run(1, 0, 0), Run(1, 5, 1_000_004)]
     assert len(subject) == 1_000_001
 

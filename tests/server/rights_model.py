@@ -34,7 +34,7 @@ class Book:
 
 def may(book: Book, role: str, right: Right, resource: Resource) -> bool:
     """Whether ``role`` has ``right`` on ``resource``."""
-    if role == SUPERUSER or right in (Right.NONE, Right.OPENED, Right.IDENTITY):
+    if role == SUPERUSER or right in (Right.NONE, Right.OPENED, Right.OWNER, Right.IDENTITY):
         return True
     if role in book.admins(resource.tenant) and right is not Right.SUPERUSER:
         return True

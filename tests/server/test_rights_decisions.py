@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.base.policies import AuthPolicies
 from broker_core.base.settings import Settings
-from broker_core.server.security.authorization import Authorization, Caller
+from broker_core.server.security.authorization import UNCHECKED, Authorization, Caller
 from broker_core.server.security.identity import Identity
 from broker_core.server.security.rights import CLUSTER, About, Need, Resource, Right
 from tests.server.rights_model import SUPERUSER, Book, may
@@ -93,7 +93,7 @@ def test_a_partition_has_the_rights_of_its_topic(book: Book, role: str, right: R
     assert of_partition == allows(book, role, right, Resource.of_topic(partition.base))
 
 
-@pytest.mark.parametrize("right", [each for each in Right if each not in (Right.NONE, Right.OPENED)])
+@pytest.mark.parametrize("right", [each for each in Right if each not in UNCHECKED])
 def test_nobody_may_do_nothing(right: Right) -> None:
     """A client without a role is refused everything that needs one."""
     authorization = Authorization(SETTINGS, Book())

@@ -63,8 +63,11 @@ def test_the_end_crosses_ledgers(world: World) -> None:
 def test_last_message_ids_skip_what_no_reader_gets(world: World) -> None:
     """9.4.5 (T6): a log that ends in hidden or aborted entries; one without anything else."""
     topic, sender = world.topic(), Sender(world)
-    a = begin(world)
+    a, dead = begin(world), begin(world)
     sender.send("a0", a)
+    sender.send("d1", dead)
+    assert topic.messages.last_entry()[0].entry == -1
+    abort(world, dead)
     assert topic.messages.last_entry()[0].entry == -1
     abort(world, a)
     assert topic.messages.last_entry() == (POSITION_EARLIEST, 0)
