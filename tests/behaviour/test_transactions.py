@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions of the official Java client on our broker, seen by it and by clients that have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+
+from broker_core.testing.running_broker import RunningBroker
+from tests.behaviour.interface import AnyClient, ProducerChoice
+from tests.behaviour.java_client import Driver, JavaClient
+from tests.behaviour.our_client import OurClient
+from tests.behaviour.python_client import PythonClient
+from tests.spark.transactions import JavaWriter, all_kinds
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """Our broker."""
+    with RunningBroker(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+        assert "Traceback" not in running.stderr
+
+
+@pytest.fixture
+def writer_of(java_driver: Driver, broker: RunningBroker) -> Iterator[Callable[[str], JavaWriter]]:
+    """Makes producers of one Java client with transactions."""
+    with closing(JavaClient(java_driver, broker.service_url, transactions=True)) as client:
+
+        def make(topic: str) -> JavaWriter:
+            return JavaWriter(java_driver, client.number, client.producer(topic, ProducerChoice()).number)
+
+        yield make
+
+
+def read(client: AnyClient, topic: str) -> list[int]:
+    """All that a reader gets from the beginning on, until it is told that there is nothing more."""
+    reader = client.reader(topic, "earliest", inclusive=True, rollback_s=0)
+    found = []
+    while reader.has_message_available():
+        received = reader.receive(10_000)
+        assert received is not None, f"there is more behind {found}, and it does not come"
+        found.append(int(received.value))
+    return found
+
+
+def read_by_all(driver: Driver, broker: RunningBroker, topic: str) -> list[int]:
+    """The same by three clients, which agree."""
+    with ExitStack() as stack:
+        clients = [
+            OurClient(broker.service_url),
+            PythonClient(broker.service_url),
+            JavaClient(driver, broker.service_url),
+        ]
+        for client in clients:
+            stack.enter_context(closing(client))
+        first, *others = (read(client, topic) for client in clients)
+        assert others == [first, first]
+    return first
+
+
+def test_a_transaction_over_two_topics(
+    java_driver: Driver, broker: RunningBroker, writer_of: Callable[[str], JavaWriter]
+) -> None:
+    """9.4.2, 9.4.4, 9.5.2, 9.2.1: nothing is seen before the commit, then all of it, and nothing of what is aborted."""
+    topics = ["persistent://public/default/one", "persistent://public/default/two"]
+    one, two = map(writer_of, topics)
+    for number, is_committed in ((10, True), (20, False), (30, True)):
+        transaction = one.begin()
+        one.send(number, within=transaction)
+        two.send(number + 1, number + 2, within=transaction)
+        before = [read_by_all(java_driver, broker, topic) for topic in topics]
+        assert not any(number <= each < number + 10 for each in [*before[0], *before[1]])
+        (one.commit if is_committed else one.abort)(transaction)
+    assert read_by_all(java_driver, broker, topics[0]) == [10, 30]
+    assert read_by_all(java_driver, broker, topics[1]) == [11, 12, 31, 32]
+
+
+def test_transactions_of_all_kinds(
+    java_driver: Driver, broker: RunningBroker, writer_of: Callable[[str], JavaWriter]
+) -> None:
+    """9.4.3, 9.4.5: dead entries at the beginning, between others and at the end; a reader knows where the end is."""
+    topic = "persistent://public/default/kinds"
+    writer = writer_of(topic)
+    expected = all_kinds(writer)
+    assert read_by_all(java_driver, broker, topic) == expected
+    transaction = writer.begin()
+    writer.send(-9, within=transaction)
+    assert read_by_all(java_driver, broker, topic) == expected
+    writer.abort(transaction)
+    assert read_by_all(java_driver, broker, topic) == expected
+
+
+def test_a_transaction_goes_on_after_the_broker_was_killed(
+    java_driver: Driver, broker: RunningBroker, writer_of: Callable[[str], JavaWriter]
+) -> None:
+    """9.5.3: the client connects again, and what it had sent before is committed with the rest."""
+    topic = "persistent://public/default/killed"
+    writer = writer_of(topic)
+    transaction = writer.begin()
+    writer.send(1, within=transaction)
+    broker.kill()
+    broker.start()
+    writer.send(2, within=transaction)
+    assert read_by_all(java_driver, broker, topic) == []
+    writer.commit(transaction)
+    assert read_by_all(java_driver, broker, topic) == [1, 2]
