@@ -9,6 +9,11 @@ Closing at once, rather than serving the ledger as it is, matters for more than 
 in the system's memory only, and entries that were shown to consumers must not vanish with the next power loss. A sync
 alone would not do: where the sync of a former process failed, the system does not write those bytes a second time.
 May be interrupted at any point and repeated: the scan finds the same entries again.
+
+Entries of transactions that the catalogue does not know, which are neither open nor ended, are noted as aborted, in
+the change that says that the ledger is closed; open ones join the topic if they had not. A crash leaves none of these,
+for all that is in the catalogue before such an entry is anywhere. But a backup's catalogue is older than its ledgers,
+and one that was read from its copy may be.
 """
 
 from __future__ import annotations
@@ -18,14 +23,16 @@ from contextlib import closing
 
 from broker_core.base.errors import StorageError
 from broker_core.base.invariants import invariant
+from broker_core.base.positions import Position
 from broker_core.storage import layout
 from broker_core.storage.catalogue import LEDGER_CLOSED, LedgerRow
 from broker_core.storage.context import StoreContext
 from broker_core.storage.cursor_log import Reading
 from broker_core.storage.disk import TOO_MANY_FILES, File, disk_failed, write_again, write_fully
 from broker_core.storage.ledger_index import DAMAGED, encode_footer
-from broker_core.storage.records import HEAD_BYTES, decode_head
+from broker_core.storage.records import HEAD_BYTES, TXN_BYTES, decode_head, decode_transaction
 from broker_core.storage.recovery import ScannedLedger, scan_open_ledger
+from broker_core.wire.heads import TxnId
 
 
 class LedgerRecovery:
@@ -38,6 +45,7 @@ class LedgerRecovery:
         self._seed = row.header.seed
         self._copy = context.marks.find(row.id, self._seed)
         self._scanned: ScannedLedger | None = None
+        self._transactions: list[tuple[int, TxnId]] = []
         self._writing = False
         self._error: Exception | None = None
 
@@ -49,6 +57,7 @@ class LedgerRecovery:
                 scanned = scan_open_ledger(file, row, self._copy)
                 self._writing = True
                 if scanned.recognized:
+                    self._transactions = _transactions(file, self._seed, scanned)
                     self._row = _close_file(file, self._seed, scanned, row)
         except Exception as e:  # noqa: BLE001 - root of a task: ``finish`` raises it again
             self._error = e
@@ -80,7 +89,13 @@ class LedgerRecovery:
             return context.lost_ledger(row, "holds nothing of this ledger; it was left as it is")
         for damage in scanned.damages:
             context.quarantine.note(self._path, row, damage, "record")
-        context.catalogue.ledgers.mark_closed(row)
+        catalogue = context.catalogue
+        with catalogue.transaction():
+            catalogue.ledgers.mark_closed(row)
+            unknown = [entry for entry, name in self._transactions if not catalogue.transactions.knows(name)]
+            catalogue.aborted_entries.add(row.id, unknown)
+            for name in dict.fromkeys(name for _, name in self._transactions):
+                catalogue.transactions.found_in(name, row.topic_id, Position(row.id, -1))
         context.marks.release(row.id)
         context.indexes.put(row.id, scanned.index)
         return row
@@ -128,6 +143,19 @@ def _close_file(file: File, seed: int, scanned: ScannedLedger, row: LedgerRow) -
         last_ms=_time_at(file, seed, readable[-1:]),
         lost=scanned.lost,
     )
+
+
+def _transactions(file: File, seed: int, scanned: ScannedLedger) -> list[tuple[int, TxnId]]:
+    """The entries of transactions that were looked at, each with that; those that are damaged are left out."""
+    found: list[tuple[int, TxnId]] = []
+    for entry in scanned.in_transactions:
+        offset = scanned.index.offsets[entry]
+        data = b"" if offset & DAMAGED else file.read(offset, HEAD_BYTES + TXN_BYTES)
+        head = decode_head(seed, offset, data)
+        name = None if head is None else decode_transaction(head, data[HEAD_BYTES:])
+        if name is not None:
+            found.append((entry, name))
+    return found
 
 
 def _time_at(file: File, seed: int, offsets: Sequence[int]) -> int:

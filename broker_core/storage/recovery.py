@@ -33,6 +33,7 @@ from broker_core.storage.records import (
     TAG_FOOTER,
     TAG_INDEX,
     TAG_MARK,
+    TAG_TXN,
     FileHeader,
     Head,
     crc32c_from,
@@ -64,6 +65,7 @@ class ScannedLedger:
         covered: Bytes before this offset had been synced.
         end: Where valid bytes end; what is behind was never confirmed.
         lost: How many of the entries are damaged or gone.
+        in_transactions: Of the entries that were looked at one by one, those that were sent in a transaction.
         recognized: Whether anything in the file is of this ledger. If not, it must be left alone.
     """
 
@@ -72,6 +74,7 @@ class ScannedLedger:
     end: int = 0
     recognized: bool = True
     damages: list[DamagedRange] = field(default_factory=list)
+    in_transactions: list[int] = field(default_factory=list)
 
     @property
     def lost(self) -> int:
@@ -174,6 +177,8 @@ class _Scan:
                 break
             if tag in ENTRY_TAGS and entry == entries and last - messages + 1 == next_index:
                 index.add(offset, last)
+                if tag == TAG_TXN:
+                    self.result.in_transactions.append(entry)
                 entries += 1
                 next_index = last + 1
             elif tag == TAG_MARK and covered <= offset and entry == entries and last == next_index:
@@ -193,6 +198,8 @@ class _Scan:
         if head.tag in ENTRY_TAGS and self._may_follow(head.a, head.b - head.detail + 1):
             self.missing_until(head.a, head.b - head.detail + 1)
             index.add(offset, head.b)
+            if head.tag == TAG_TXN:
+                self.result.in_transactions.append(head.a)
         elif head.tag == TAG_MARK and head.c <= offset and self._may_follow(head.a, head.b):
             self.missing_until(head.a, head.b)
             self.result.covered = max(self.result.covered, head.c)
@@ -241,6 +248,7 @@ class _Scan:
                 break
         index.cut(kept)
         index.end = result.end
+        result.in_transactions = [entry for entry in result.in_transactions if entry < kept]
         return result
 
 

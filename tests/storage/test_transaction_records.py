@@ -222,3 +222,39 @@ def test_aborted_entries_go_with_their_ledger() -> None:
     log.delete()
     store.commits.commit_now()
     assert not table.of_ledger(1)
+
+
+def test_a_backup_shows_nothing_of_transactions_that_its_catalogue_does_not_know() -> None:
+    """9.5.1: a copy has a catalogue that is older than its ledgers. Entries of transactions that began since are dead,
+    those of an open one wait for its end, and those of one whose outcome was forgotten stay."""
+    disk = SimDisk()
+    store = open_plain(disk)
+    topic_id = store.catalogue.topics.create("t", 1).id
+    log = store.open_log(topic_id)
+    transactions = store.catalogue.transactions
+    for name in (A, TxnId(0, 1), TxnId(0, 2)):
+        transactions.create(name, None, 1, 2)
+    log.append_in(A, entry(b"0"), 1, lambda error: None)
+    transactions.end(A, 10, committed=True)
+    log.append_in(TxnId(0, 1), entry(b"1"), 1, lambda error: None)
+    transactions.end(TxnId(0, 1), 10, committed=True)
+    transactions.forget_outcomes(11)
+    store.commits.commit_now()
+    older = {name: disk.contents(f"{DIRECTORY}/{name}") for name in ("catalogue", "catalogue.copy")}
+    transactions.create(TxnId(0, 3), None, 1, 2)
+    log.append_in(TxnId(0, 2), entry(b"2"), 1, lambda error: None)
+    log.append_in(TxnId(0, 3), entry(b"3"), 1, lambda error: None)
+    log.append(entry(b"4"), 1, lambda error: None)
+    transactions.end(TxnId(0, 3), 12, committed=True)
+    store.commits.commit_now()
+    discard(store)
+    for file, content in older.items():
+        disk.replace(f"{DIRECTORY}/{file}", content)
+    again = open_plain(disk)
+    log = again.open_log(topic_id)
+    assert [each[0] for each in look(log)] == [0, 1, 2, 3, 4]
+    assert list(again.catalogue.aborted_entries.of_ledger(1)) == [3]
+    assert list(again.catalogue.transactions.of_topic(topic_id)) == [TxnId(0, 2)]
+    again.commits.commit_now()
+    again.close()
+    assert list(open_plain(disk).catalogue.aborted_entries.of_ledger(1)) == [3]

@@ -101,12 +101,19 @@ class OpenTransactions:
         if topic_id in transaction.topics:
             return
         self._catalogue.transactions.add_topic(transaction.id, topic_id, after)
+        self._joined(transaction, topic_id, after)
+
+    def _joined(self, transaction: Transaction, topic_id: int, after: Position) -> None:
         transaction.topics[topic_id] = after
         transaction.participants.add(ParticipantKey(topic_id))
         self._of_topic[topic_id][transaction.id] = transaction
 
     def of_topic(self, topic_id: int) -> list[Transaction]:
-        """The transactions that may have hidden or dead entries in a topic which it has not noted yet."""
+        """The transactions that may have hidden or dead entries in a topic which it has not noted yet; for its load."""
+        for name, after in self._catalogue.transactions.of_topic(topic_id).items():
+            transaction = self._undecided.get(name)
+            if transaction is not None and topic_id not in transaction.topics:  # recovery has found its entries
+                self._joined(transaction, topic_id, after)
         return list(self._of_topic.get(topic_id, {}).values())
 
     def touches(self, topic_id: int) -> bool:
@@ -127,7 +134,7 @@ class OpenTransactions:
 
     def topic_deleted(self, topic_id: int) -> None:
         """A topic is gone, from the catalogue too: its part of each transaction counts as done."""
-        for transaction in self.of_topic(topic_id):
+        for transaction in list(self._of_topic.get(topic_id, {}).values()):
             self.leave_topic(transaction, topic_id)
         self.detach(ParticipantKey(topic_id))
 

@@ -18,6 +18,9 @@ from broker_core.wire.heads import TxnId
 _SEGMENT_IDS: Final = 1024
 """Ids whose outcomes share a row: two bitmaps of 128 bytes, which each end of a transaction writes anew."""
 
+_FORGOTTEN: Final = "transaction ids forgotten, coordinator "
+"""Likewise: below this number transactions may have ended whose outcome is forgotten."""
+
 _RESERVED: Final = "transaction ids reserved, coordinator "
 """Begin of the names of these numbers; the number of the coordinator follows."""
 
@@ -79,6 +82,18 @@ class Transactions:
         sql = "INSERT INTO transaction_topics (most, least, topic_id, after_ledger, after_entry) VALUES (?, ?, ?, ?, ?)"
         self._database.change(sql, (*transaction, topic_id, *after))
 
+    def found_in(self, transaction: TxnId, topic_id: int, after: Position) -> None:
+        """Recovery has found entries of a transaction in a topic: if it is open it has joined that."""
+        sql = "SELECT 1 FROM transactions WHERE most = ? AND least = ? AND aborted = 0"
+        if self._database.row(sql, transaction) is not None and transaction not in self.of_topic(topic_id):
+            self.add_topic(transaction, topic_id, after)
+
+    def of_topic(self, topic_id: int) -> dict[TxnId, Position]:
+        """The transactions that may have entries in a topic, all of them after the position."""
+        sql = "SELECT most, least, after_ledger, after_entry FROM transaction_topics WHERE topic_id = ?"
+        rows = self._database.rows(sql, (topic_id,))
+        return {TxnId(most, least): Position(ledger, entry) for most, least, ledger, entry in rows}
+
     def drop_topic(self, transaction: TxnId, topic_id: int) -> None:
         """Nothing is left to do in a topic for an aborted transaction; after the last one its row goes too."""
         with self._database.transaction():
@@ -134,9 +149,23 @@ class Transactions:
                 return outcome
         return None
 
+    def knows(self, transaction: TxnId) -> bool:
+        """Whether a transaction has begun as far as the catalogue knows, however it has ended."""
+        if transaction.least_bits < self._numbers.get(f"{_FORGOTTEN}{transaction.most_bits}"):
+            return True
+        sql = "SELECT 1 FROM transactions WHERE most = ? AND least = ?"
+        return self._database.row(sql, transaction) is not None or self.outcome(transaction) is not None
+
     def forget_outcomes(self, before_ms: int) -> None:
         """Forget how transactions ended, segments whose newest end was before that time."""
-        self._database.change("DELETE FROM transaction_outcomes WHERE ended_ms < ?", (before_ms,))
+        sql = "SELECT most, segment, committed, aborted FROM transaction_outcomes WHERE ended_ms < ?"
+        with self._database.transaction():
+            for most, segment, committed, aborted in self._database.rows(sql, (before_ms,)):
+                newest = max(int.from_bytes(bits, "little").bit_length() for bits in (committed, aborted))
+                forgotten = segment * _SEGMENT_IDS + newest
+                if forgotten > self._numbers.get(f"{_FORGOTTEN}{most}"):
+                    self._numbers.set(f"{_FORGOTTEN}{most}", forgotten)
+            self._database.change("DELETE FROM transaction_outcomes WHERE ended_ms < ?", (before_ms,))
 
 
 def with_bits(bitmap: bytes, bits: tuple[int, ...]) -> bytes:

@@ -51,6 +51,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.told: dict[TxnId, bool] = {}
         self.names: dict[str, TxnId | None] = {}
         self.receipts: dict[str, tuple[str, Position]] = {}
+        self.accepted: dict[TxnId, dict[str, str]] = {}
         self.seen: dict[str, set[str]] = {topic: set() for topic in TOPICS}
         self.mailboxes: dict[str, Mailbox] = {}
         self.senders: dict[str, tuple[Any, Answers, list[str]]] = {}
@@ -133,7 +134,11 @@ class TransactionMachine(RuleBasedStateMachine):
         self.names[text] = name
         producer, _, texts = self.senders[topic]
         texts.append(text)
+        log = self.world.topic(topic).log
+        before = log.next_index
         producer.send(SendHead(0, self.serial, transaction=name), body(text))
+        if name is not None and log.next_index > before:
+            self.accepted.setdefault(name, {})[text] = topic
         return text
 
     @precondition(lambda self: self.told or self.asked)
@@ -318,8 +323,16 @@ class TransactionMachine(RuleBasedStateMachine):
                 assert committed is wanted or timed_out, f"{name} ended by itself"
                 self.told[name] = committed
         self.come_back()
+        self.forget_what_a_crash_took()
         self.settle()
         self.compare()
+
+    def forget_what_a_crash_took(self) -> None:
+        """Of transactions that are open: nobody had asked for the end of what was on its way."""
+        stored = {each.text for topic in TOPICS for each in self.stored(topic)}
+        for name, texts in self.accepted.items():
+            if name not in self.told:
+                self.accepted[name] = {text: topic for text, topic in texts.items() if text in stored}
 
     # -- what must be true when nothing more happens by itself
 
@@ -396,6 +409,10 @@ class TransactionMachine(RuleBasedStateMachine):
                 assert by_text[text] == Stored(position, text, self.names[text])
         for each in stored:
             assert each.name == self.names[each.text], "T13"
+        for name, texts in self.accepted.items():
+            missing = {text for text, where in texts.items() if where == topic} - by_text.keys()
+            if self.told.get(name) and trimmed.entry < 0:
+                assert not missing, f"T13: {missing} of {name}"
 
     @invariant()
     def readable_end_never_passes_an_open_entry(self) -> None:
