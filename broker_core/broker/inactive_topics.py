@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``InactiveTopics``: the end of topics that nobody uses, where ``inactiveTopicPolicies`` or the settings ask for it.
 
-A topic is in use while it has a producer or consumer, and, by its mode, a subscription or a backlog. How long it was
+A topic is in use while it has a producer, a consumer or an open transaction, and, by its mode, a subscription or a
+backlog. How long it was
 not in use is counted by a clock that cannot be set, from when it was first seen unused. A topic that is not loaded was
 not used since the broker started; its newest entry protects it, too. Partitions end one by one; the partitioned topic
 stays, and makes them again when it is used. Topics end one in a turn of the loop. Source: Pulsar docs, "Topic
@@ -77,7 +78,7 @@ def _may_end(topic: Topic) -> bool:
 
 
 def _is_used(topic: Topic) -> bool:
-    if topic.has_clients:
+    if topic.has_clients or topic.buffer.open_count:
         return True
     if topic.settings.broker_delete_inactive_topics_mode == "delete_when_no_subscriptions":
         return bool(topic.subscriptions)

@@ -9,8 +9,9 @@ from contextlib import ExitStack, closing
 import pytest
 
 from broker_core.testing.running_broker import RunningBroker
+from tests.behaviour.access import PLAIN
+from tests.behaviour.driver import DrivenClient, Driver
 from tests.behaviour.interface import AnyClient, ProducerChoice
-from tests.behaviour.java_client import Driver, JavaClient
 from tests.behaviour.our_client import OurClient
 from tests.behaviour.python_client import PythonClient
 from tests.spark.transactions import JavaWriter, all_kinds
@@ -27,7 +28,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 @pytest.fixture
 def writer_of(java_driver: Driver, broker: RunningBroker) -> Iterator[Callable[[str], JavaWriter]]:
     """Makes producers of one Java client with transactions."""
-    with closing(JavaClient(java_driver, broker.service_url, transactions=True)) as client:
+    with closing(DrivenClient(java_driver, broker.service_url, transactions=True)) as client:
 
         def make(topic: str) -> JavaWriter:
             return JavaWriter(java_driver, client.number, client.producer(topic, ProducerChoice()).number)
@@ -38,7 +39,7 @@ def writer_of(java_driver: Driver, broker: RunningBroker) -> Iterator[Callable[[
 def read(client: AnyClient, topic: str) -> list[int]:
     """All that a reader gets from the beginning on, until it is told that there is nothing more."""
     reader = client.reader(topic, "earliest", inclusive=True, rollback_s=0)
-    found = []
+    found: list[int] = []
     while reader.has_message_available():
         received = reader.receive(10_000)
         assert received is not None, f"there is more behind {found}, and it does not come"
@@ -49,11 +50,8 @@ def read(client: AnyClient, topic: str) -> list[int]:
 def read_by_all(driver: Driver, broker: RunningBroker, topic: str) -> list[int]:
     """The same by three clients, which agree."""
     with ExitStack() as stack:
-        clients = [
-            OurClient(broker.service_url),
-            PythonClient(broker.service_url),
-            JavaClient(driver, broker.service_url),
-        ]
+        url = broker.service_url
+        clients: list[AnyClient] = [OurClient(url, PLAIN), PythonClient(url, PLAIN), DrivenClient(driver, url)]
         for client in clients:
             stack.enter_context(closing(client))
         first, *others = (read(client, topic) for client in clients)

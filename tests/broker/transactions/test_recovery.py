@@ -289,6 +289,26 @@ def test_retention_keeps_open_entries(world: World) -> None:
     assert world.store.catalogue.contradictions() == []
 
 
+def test_a_topic_with_an_open_transaction_is_in_use(world: World) -> None:
+    """9.7.5, 7.6: nobody is connected, and the transaction may be committed all the same."""
+    world = World(
+        broker_delete_inactive_topics_enabled=True,
+        broker_delete_inactive_topics_mode="delete_when_no_subscriptions",
+        broker_delete_inactive_topics_max_inactive_duration_seconds=300,
+    )
+    a = begin(world, ttl_ms=10**9)
+    sender = Sender(world)
+    sender.send("a0", a)
+    sender.producer.close()
+    world.clock.advance(1_000_000)
+    world.settle()
+    assert world.broker.registry.exists(NAME)
+    commit(world, a)
+    world.clock.advance(1_000_000)
+    world.settle()
+    assert not world.broker.registry.exists(NAME)
+
+
 def test_time_to_live_stops_at_open_entries(world: World) -> None:
     """9.7.2 (T12): by age all of it is due; what is hidden stays, and comes when it is committed."""
     consumer, mailbox = world.subscribe(permits=0)
