@@ -172,6 +172,9 @@ class TopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
     publish_rate_limited_times: int = 0
     waiting_publishers: int = 0
     non_contiguous_deleted_messages_ranges: int = 0
+    ongoing_txn_count: int = 0
+    committed_txn_count: int = 0  # as the one below, since the topic was loaded
+    aborted_txn_count: int = 0
     entries_stored: int = 0  # [ours]
     messages_stored: int = 0  # [ours] by their indexes
     last_confirmed_entry: str = str(POSITION_EARLIEST)  # [ours], in Pulsar among the internal statistics
@@ -324,6 +327,9 @@ def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
         non_contiguous_deleted_messages_ranges=sum(
             each.cursor.deleted.runs_count() for each in topic.subscriptions.values()
         ),
+        ongoing_txn_count=topic.buffer.open_count,
+        committed_txn_count=topic.buffer.committed_count,
+        aborted_txn_count=topic.buffer.aborted_count,
         entries_stored=topic.log.entries_count,
         messages_stored=topic.log.count_messages(POSITION_EARLIEST, topic.log.readable_end),
         last_confirmed_entry=str(topic.log.last_confirmed),

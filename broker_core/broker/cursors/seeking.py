@@ -19,6 +19,7 @@ from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.ack_sets import all_bits, words_of_bits
 from broker_core.wire.entry import read_metadata
+from broker_core.wire.heads import TxnId
 
 _DAMAGED_MAX = 100
 """Damaged entries of one ledger that are tried before the rest of it is passed over; each takes some 0.05 ms."""
@@ -161,6 +162,15 @@ class Backlog:
         return messages
 
 
+class TransactionOfEntry(NamedTuple):
+    """The transaction that an entry was sent in, None for none; whether that was aborted; and whether the entry is not
+    shown to readers yet, which may be because of another transaction."""
+
+    name: TxnId | None
+    is_aborted: bool
+    is_hidden: bool
+
+
 class StoredMessages:
     """The readable entries of one log, for questions of clients and administrators. Changes nothing.
 
@@ -242,9 +252,16 @@ class StoredMessages:
     # -- what they hold
 
     def read(self, position: Position) -> StoredEntry:
-        """The entry at ``position``, which there is; StorageError if it cannot be read."""
-        (entry,) = self._log.read(position, 1, 1)
+        """The entry at ``position``, which there is, also one that no reader gets; StorageError: it cannot be read."""
+        (entry,) = self._log.read(position, 1, 1, through=position)
         return entry
+
+    def transaction_of(self, position: Position) -> TransactionOfEntry:
+        """The transaction of the entry at ``position``, and what is known of its end. StorageError if that cannot be
+        read."""
+        found = next(self._log.transactions(position._replace(entry=position.entry - 1)), None)
+        name = found[1] if found is not None and found[0] == position else None
+        return TransactionOfEntry(name, position in self._aborted, position > self._log.readable_end)
 
     @property
     def size_bytes(self) -> int:

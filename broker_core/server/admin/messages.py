@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from broker_core.base.errors import PulsarishError
-from broker_core.base.positions import Position
+from broker_core.base.positions import Position, to_unsigned64
+from broker_core.broker.cursors.seeking import TransactionOfEntry
 from broker_core.broker.stats import iso_time
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import BadRequestError, MissingError, RefusedError, begun
@@ -87,7 +88,7 @@ async def message_id_by_index(request: AdminRequest) -> object:
 async def last_message_id(request: AdminRequest) -> object:
     """The id of the last message."""
     topic = request.single_topic()
-    return message_id(topic, topic.messages.last)
+    return message_id(topic, topic.messages.last_entry()[0])
 
 
 def _message(topic: Topic, position: Position) -> Response:
@@ -96,11 +97,13 @@ def _message(topic: Topic, position: Position) -> Response:
         metadata = read_metadata(entry.body)
         payload = split_entry(entry.body)[1]
         plain = _plain(metadata, payload)
+        transaction = topic.messages.transaction_of(position)
     except PulsarishError as error:
         raise RefusedError(500, f"message {position} cannot be read: {error}") from error
     response = Response(plain, media_type="application/octet-stream")
+    headers = [*_headers(entry, metadata, len(payload)), *_transaction_headers(transaction)]
     # Pulsar's admin client for Java finds the properties only by the name as it is written here.
-    response.raw_headers += [(name.encode(), value.encode()) for name, value in _headers(entry, metadata, len(payload))]
+    response.raw_headers += [(name.encode(), value.encode()) for name, value in headers]
     return response
 
 
@@ -114,6 +117,14 @@ def _plain(metadata: MessageMetadata, payload: memoryview) -> bytes:
     return bytes(decompress(codec, payload, metadata.uncompressed_size, _PLAIN_BYTES_MAX))
 
 
+def _transaction_headers(transaction: TransactionOfEntry) -> Iterator[tuple[str, str]]:
+    yield "X-Pulsar-txn-uncommitted", _word(transaction.is_hidden)
+    if transaction.name is not None:
+        yield "X-Pulsar-txnid-most-bits", str(to_unsigned64(transaction.name.most_bits))
+        yield "X-Pulsar-txnid-least-bits", str(to_unsigned64(transaction.name.least_bits))
+        yield "X-Pulsar-txn-aborted", _word(transaction.is_aborted)
+
+
 def _headers(entry: StoredEntry, metadata: MessageMetadata, payload_bytes: int) -> list[tuple[str, str]]:
     """Headers of an entry, under Pulsar's names; fields that it does not have have no header."""
     properties = {text_of(pair.key): text_of(pair.value) for pair in metadata.properties}
@@ -123,7 +134,6 @@ def _headers(entry: StoredEntry, metadata: MessageMetadata, payload_bytes: int) 
         "X-Pulsar-producer-name": text_of(metadata.producer_name),
         "X-Pulsar-sequence-id": str(metadata.sequence_id),
         "X-Pulsar-Is-Encrypted": _word(bool(metadata.encryption_keys)),
-        "X-Pulsar-txn-uncommitted": "false",
         "X-Pulsar-PROPERTY": json.dumps(properties),
         "X-Pulsar-Broker-Entry-METADATA-timestamp": _time(entry.broker_timestamp),
         "X-Pulsar-Broker-Entry-METADATA-index": str(entry.index),

@@ -41,7 +41,7 @@ OF_TOPICS: Final[dict[str, Any]] = {
         0,
     ),
 }
-"""No replication, transactions, offloading, compaction, no topics of the broker's own, and no rates of what is not
+"""No replication, offloading, compaction, no topics of the broker's own, and no rates and transactions of what is not
 stored."""
 
 _NO_LEDGER: Final = -1
