@@ -79,10 +79,8 @@ def test_a_seek_shows_nothing_hidden_or_dead() -> None:
     world = World()
     world.subscribe()
     sender, dead, hidden = Sender(world), begin(world), begin(world)
-    positions = [
-        sender.send(text, name)
-        for text, name in (("n0", None), ("d1", dead), ("n2", None), ("h3", hidden), ("n4", None))
-    ]
+    sent = {"n0": None, "d1": dead, "n2": None, "h3": hidden, "n4": None}
+    positions = [sender.send(text, name) for text, name in sent.items()]
     abort(world, dead)
     subscription = world.subscription()
     for target, expected in (
