@@ -95,7 +95,7 @@ def judge(partition: Where, number: int, facts: Facts) -> Verdict:
     if found is not None and facts.is_subscribed and at.position.entry == 0 == lost_of_topic(found):
         return AGREED  # Nothing came before this message.
     if found is not None and min(found.message_index, at.message_index) >= 0:
-        missing = lost_between(at, found, lambda: facts.before, holes=True)  # the tasks look at each entry
+        missing = lost_between(at, found, lambda: facts.before)  # the tasks look at each entry
         if missing:
             return Verdict(lost_gap(partition, wanted, found.text(number), missing))
         if facts.is_subscribed or at.message_index > at.batch:

@@ -7,8 +7,8 @@ Brokers delete whole ledgers, the oldest first. So what does not come is holes a
 reading should go on: what comes lies in it, or a reader that begins there stands right behind the entry before. Holes
 have message indexes too: where no index is missing nothing is lost, and where some are the ledger decides.
 
-Our own broker has no holes. An entry of it that does not come is damaged, and was given up by a setting
-(``autoSkipNonRecoverableData``), so each missing index is a lost message there. Pure.
+On our broker holes are messages of aborted transactions, and damaged entries that were given up by a setting
+(``autoSkipNonRecoverableData``): no reader can tell one from the other, there as on an Apache Pulsar. Pure.
 """
 
 from __future__ import annotations
@@ -17,11 +17,6 @@ from collections.abc import Callable
 
 from broker_core.base.positions import Position
 from pulsarish_spark.places.offsets import Offset
-
-
-def has_holes(server_version: str) -> bool:
-    """Whether the broker of that version may keep entries that it gives to nobody."""
-    return not server_version.startswith("Pulsarish")
 
 
 def follows(at: Position, before: Position) -> bool:
@@ -45,20 +40,16 @@ def indexes_between(wanted: Offset, end: Offset) -> int:
     return max(end.message_index - wanted.message_index, 0)
 
 
-def lost_between(wanted: Offset, found: Offset, before: Callable[[], Position], *, holes: bool) -> int:
+def lost_between(wanted: Offset, found: Offset, before: Callable[[], Position]) -> int:
     """Messages that are lost where ``found`` comes and not ``wanted``: 0 if none are, -1 if that is not known.
 
-    ``before`` tells, where it is needed, behind what a reader stands that begins at ``wanted``. ``holes``: whether the
-    broker has any.
+    ``before`` tells, where it is needed, behind what a reader stands that begins at ``wanted``.
     """
     if found.position == wanted.position:
         return 0
-    missing = indexes_between(wanted, found)
-    is_same_ledger = found.position.ledger == wanted.position.ledger
-    if not holes and (is_same_ledger or missing >= 0):
-        return missing
-    if is_same_ledger:
+    if found.position.ledger == wanted.position.ledger:
         return 0
+    missing = indexes_between(wanted, found)
     if missing > 0:
         missing = _without_holes(missing, found)
     return 0 if missing == 0 or follows(wanted.position, before()) else missing

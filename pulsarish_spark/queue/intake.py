@@ -34,7 +34,6 @@ from broker_core.base.errors import (
 )
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client, EntryConsumer
-from pulsarish_spark.losses.holes import has_holes
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import LogPlaces, lost_queue, lost_queue_identity, lost_subscription
 from pulsarish_spark.options import QueueOptions, ReadOptions
@@ -55,6 +54,9 @@ CONSUMER_UNACKED: Final = 40_000
 CONSUMERS_MAX: Final = 3
 """Consumers of one partition unless the user says otherwise: brokers stop a whole subscription, other applications'
 consumers too, at 200,000 unacknowledged messages of a partition."""
+
+_OURS: Final = "Pulsarish"
+"""Begin of the version that our broker tells."""
 
 _DELETED: Final = (SubscriptionNotFoundError, TopicNotFoundError)
 """Failures that end the consumers of a partition for good."""
@@ -321,13 +323,14 @@ class Consumers:
         """Whether the log of a partition is another one than that of ``entry``, whose publish time it does not tell.
 
         An entry that the log does not reach was of another one. Our broker deletes the oldest entries, and none that
-        the subscription has not acknowledged; an Apache Pulsar may keep others from readers.
+        the subscription has not acknowledged, and what it has given out it gives again; an Apache Pulsar may keep
+        others from readers.
         """
         if log.end.position <= entry:
             return True
         mark_delete = self.mark_deletes().get(key)
         is_kept = (log.first is not None and log.first.position < entry) or (mark_delete or entry) < entry
-        if not is_kept or has_holes(self._client.server_version()):
+        if not is_kept or not self._client.server_version().startswith(_OURS):
             return False
         with contextlib.suppress(*_DELETED, *_DAMAGED):
             found = BrokerView(self._client).offset_at(self._names[key], entry)

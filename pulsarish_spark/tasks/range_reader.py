@@ -18,7 +18,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.client import Bounds
 from broker_core.wire.entry import EntryRef
-from pulsarish_spark.losses.holes import follows, has_holes, indexes_between, is_another, lost_between
+from pulsarish_spark.losses.holes import follows, indexes_between, is_another, lost_between
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_end, lost_gap, lost_tail, lost_topic, lost_undecodable
 from pulsarish_spark.places.entries import behind, offset_of
@@ -62,8 +62,7 @@ def read_range(
         if kept.wants_undecodable(entry):
             policy.report(lost_undecodable(wanted.key, entry, failure))
 
-    holes = has_holes(client.server_version())
-    continuity = Continuity(wanted, end, policy, lambda at: client.bounds_at(wanted.name, at), holes=holes)
+    continuity = Continuity(wanted, end, policy, lambda at: client.bounds_at(wanted.name, at))
     with client.read_entries(
         wanted.name,
         start.position,
@@ -125,14 +124,13 @@ class Continuity:
     An entry that does not come is a hole or lost by the rule of ``losses.holes``. Where message indexes do not show
     that nothing is missing the broker is asked: at the change to a new ledger, and at an end before which nothing came.
 
-    ``around`` tells what lies around a position now. ``holes``: whether the broker may have some.
+    ``around`` tells what lies around a position now.
     """
 
     def __init__(
-        self, wanted: EntryRange, end: Offset, policy: LossPolicy, around: Callable[[Position], Bounds], *, holes: bool
+        self, wanted: EntryRange, end: Offset, policy: LossPolicy, around: Callable[[Position], Bounds]
     ) -> None:
         self._around = around
-        self._holes = holes
         self._key = wanted.key
         position, index, batch = wanted.start
         self._next = Offset(position, index - batch if index >= 0 else -1)
@@ -143,7 +141,7 @@ class Continuity:
     def check(self, entries: Sequence[EntryRef]) -> None:
         """Take note of the next entries; they are in order, and not empty."""
         first, last = entries[0], entries[-1]
-        if last.ledger == first.ledger and (self._holes or last.entry - first.entry == len(entries) - 1):
+        if last.ledger == first.ledger:
             self._step(first)
         else:
             for entry in entries:
@@ -155,7 +153,7 @@ class Continuity:
         missing = indexes_between(self._next, self._end)
         if self._lenient or self._next.key >= self._end.key or missing == 0:
             return
-        if self._holes and self._has_only_holes():
+        if self._has_only_holes():
             return
         self._policy.report(lost_tail(self._key, self._text(self._next), self._text(self._end), missing))
 
@@ -174,7 +172,7 @@ class Continuity:
         found = offset_of(entry)
         if is_another(wanted, found):
             self._policy.report(lost_topic(self._key, self._text(wanted), self._text(found)))
-        elif missing := lost_between(wanted, found, lambda: self._around(wanted.position).before, holes=self._holes):
+        elif missing := lost_between(wanted, found, lambda: self._around(wanted.position).before):
             self._policy.report(lost_gap(self._key, self._text(wanted), self._text(found), missing))
 
     def _text(self, offset: Offset) -> str:

@@ -27,7 +27,7 @@ from broker_core.client import Client
 from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
 from broker_core.wire.entry import EntryRef, messages_of
 from pulsarish_spark.connecting.side_by_side import side_by_side
-from pulsarish_spark.losses.holes import has_holes, lost_between
+from pulsarish_spark.losses.holes import lost_between
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_start
 from pulsarish_spark.places.entries import behind, behind_last, offset_of
@@ -299,8 +299,7 @@ class BrokerView:
             return self._client.bounds_at(name, wanted.position).before
 
         if at is not None:
-            holes = has_holes(self._client.server_version())
-            if lost := lost_between(wanted, at, before, holes=holes):
+            if lost := lost_between(wanted, at, before):
                 policy.report(lost_start(name, what, wanted.text(0), at.text(0), lost))
             return at
         end = self.latest(name)

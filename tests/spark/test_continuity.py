@@ -45,11 +45,10 @@ def read(
     *,
     fail: bool = True,
     exact: bool = True,
-    holes: bool = True,
 ) -> None:
     """Watch ``entries`` go by, in two lists."""
     wanted = EntryRange(KEY, f"{KEY.topic}-partition-1", True, start, end, exact)
-    continuity = Continuity(wanted, end, LossPolicy(fail), around, holes=holes)
+    continuity = Continuity(wanted, end, LossPolicy(fail), around)
     for group in (entries[: len(entries) // 2], entries[len(entries) // 2 :]):
         if group:
             continuity.check(group)
@@ -88,16 +87,6 @@ def test_holes_at_the_beginning_of_a_ledger_are_no_loss_though_the_one_before_is
     read(at(5, 4, 14), at(7, 3, 18), [entry(5, 4, 14), entry(7, 2, 17)])
     with pytest.raises(DataLossError, match=r"at 5:5@15, but the next message is 7:2@18: 1 message lost"):
         read(at(5, 4, 14), at(7, 3, 19), [entry(5, 4, 14), entry(7, 2, 18)])
-
-
-def test_a_broker_without_holes_has_lost_what_does_not_come() -> None:
-    """Ours gives each entry that it has, so a gap in a ledger that is there is damage that was given up."""
-    entries = [entry(5, 2, 12), entry(5, 4, 14)]
-    read(at(5, 2, 12), at(5, 5, 15), entries, is_there)
-    with pytest.raises(DataLossError, match=r"at 5:3@13, but the next message is 5:4@14: 1 message lost"):
-        read(at(5, 2, 12), at(5, 5, 15), entries, is_there, holes=False)
-    with pytest.raises(DataLossError, match=r"nothing between 5:5@15 and 5:7@17: 2 messages lost"):
-        read(at(5, 4, 14), at(5, 7, 17), [entry(5, 4, 14)], is_there, holes=False)
 
 
 def test_an_end_before_which_something_comes_that_was_not_read_is_told() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +28,6 @@ from tests.spark.conftest import Start, restarted
 from tests.spark.engine import Engine
 from tests.spark.test_export import checkpoint_of
 from tests.spark.transactions import (
-    NearestWriter,
     Writing,
     aborted,
     all_kinds,
@@ -61,9 +60,7 @@ def cell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def writing(request: pytest.FixtureRequest, cell: Broker) -> Writing:
-    """``with writing(topic) as writer``: a writer with transactions, or what comes nearest."""
-    if cell.kind == "pulsarish":
-        return lambda topic: nullcontext(NearestWriter(cell, topic))
+    """``with writing(topic) as writer``: a writer with transactions."""
     driver = request.getfixturevalue("java_driver")
     return lambda topic: java_writer(driver, cell, topic)
 

@@ -1,29 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics with transactions, as the official Java client writes them: entries that the broker gives to nobody.
-
-Our broker has no transactions yet. There the same script leaves what comes nearest: committed messages, and in the
-places of markers and of aborted messages entries that have no rows for clients.
-"""
+"""Topics with transactions, as the official Java client writes them: entries that the broker gives to nobody."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from broker_core.base.names import TopicName
-from broker_core.testing.raw_client import RawClient, must_succeed
-from broker_core.wire.entry import seal_entry
-from broker_core.wire.proto import pulsar_api_pb2 as pb
-from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.behaviour.driver import DrivenClient, Driver
 from tests.behaviour.interface import ProducerChoice
 from tests.spark.brokers import Broker
-
-MARKER: Final = 21
-"""The type of the marker of a commit."""
 
 
 class Writer(Protocol):
@@ -87,7 +75,7 @@ def all_kinds(writer: Writer) -> list[int]:
 
 
 class JavaWriter:
-    """On an Apache Pulsar."""
+    """On any broker."""
 
     def __init__(self, driver: Driver, client: int, producer: int) -> None:
         self._driver = driver
@@ -122,45 +110,3 @@ def java_writer(driver: Driver, cell: Broker, topic: str) -> Iterator[Writer]:
         yield JavaWriter(driver, client.number, producer.number)
     finally:
         client.close()
-
-
-# -- on our broker
-
-
-@dataclass
-class _Waiting:
-    """A transaction that is only in this process."""
-
-    values: list[int] = field(default_factory=list)
-
-
-class NearestWriter:
-    """Sends what is committed when it is, and entries without rows for all else."""
-
-    def __init__(self, cell: Broker, topic: str) -> None:
-        self._service_url = cell.service_url
-        self._topic = str(TopicName.parse(topic))
-
-    def send(self, *values: int, within: _Waiting | None = None) -> None:
-        if within is not None:
-            within.values += values
-            return
-        self._send([(str(value).encode(), {}) for value in values])
-
-    def begin(self) -> _Waiting:
-        return _Waiting()
-
-    def commit(self, transaction: _Waiting) -> None:
-        self.send(*transaction.values)
-        self._send([(b"", {"marker_type": MARKER})])
-
-    def abort(self, transaction: _Waiting) -> None:
-        self._send([(b"", {"marker_type": MARKER})] * (len(transaction.values) + 1))
-
-    def _send(self, entries: Sequence[tuple[bytes, Mapping[str, int]]]) -> None:
-        with RawClient(self._service_url) as raw:
-            must_succeed(raw.open_producer(self._topic))
-            for number, (payload, fields) in enumerate(entries):
-                metadata = pb.MessageMetadata(producer_name="raw", sequence_id=number, publish_time=1, **fields)  # type: ignore[arg-type]
-                raw.send_entry(0, number, seal_entry(metadata.SerializeToString(), payload))
-                assert raw.next_command().type == BaseCommand.SEND_RECEIPT

@@ -71,7 +71,7 @@ class Cursor:
         self._recorded = mark_delete
         self._fresh = PositionSet()
         self._fresh_partial: set[Position] = set()
-        self.settle()
+        self._begin()
 
     def restore(self, deleted: Mapping[int, BitMap], partial: Mapping[Position, int], last: Position) -> None:
         """Take over what was recovered beside ``mark_delete``, up to ``last``; nothing of it counts as a change."""
@@ -193,7 +193,12 @@ class Cursor:
         self.partial = {position: bits for position, bits in (partial or {}).items() if position not in self.aborted}
         self._fresh.clear()
         self._fresh_partial.clear()
-        self.settle()
+        self._begin()
+
+    def _begin(self) -> None:
+        """A reader stays where it asked to begin, in front of dead entries too: it is told what lies before that."""
+        if self._stored:
+            self.settle()
 
     # -- for storing
 
