@@ -10,10 +10,10 @@ in the system's memory only, and entries that were shown to consumers must not v
 alone would not do: where the sync of a former process failed, the system does not write those bytes a second time.
 May be interrupted at any point and repeated: the scan finds the same entries again.
 
-Entries of transactions that the catalogue does not know, which are neither open nor ended, are noted as aborted, in
-the change that says that the ledger is closed; open ones join the topic if they had not. A crash leaves none of these,
-for all that is in the catalogue before such an entry is anywhere. But a backup's catalogue is older than its ledgers,
-and one that was read from its copy may be.
+Entries of transactions that are aborted, or that the catalogue does not know, are noted as dead, in the change that
+says that the ledger is closed; open ones join the topic if they had not. A crash leaves nothing of that to do, for all
+of it is in the catalogue before such an entry is anywhere. But a backup's catalogue is older than its ledgers, and one
+that was read from its copy may be.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class LedgerRecovery:
         catalogue = context.catalogue
         with catalogue.transaction():
             catalogue.ledgers.mark_closed(row)
-            unknown = [entry for entry, name in self._transactions if not catalogue.transactions.knows(name)]
-            catalogue.aborted_entries.add(row.id, unknown)
+            dead = [entry for entry, name in self._transactions if not catalogue.transactions.may_show(name)]
+            catalogue.aborted_entries.add(row.id, dead)
             for name in dict.fromkeys(name for _, name in self._transactions):
                 catalogue.transactions.found_in(name, row.topic_id, Position(row.id, -1))
         context.marks.release(row.id)

@@ -250,6 +250,11 @@ def test_a_backup_shows_nothing_of_transactions_that_its_catalogue_does_not_know
     discard(store)
     for file, content in older.items():
         disk.replace(f"{DIRECTORY}/{file}", content)
+    timed_out = open_plain(disk.killed())
+    timed_out.catalogue.transactions.end(TxnId(0, 2), 13, committed=False)
+    timed_out.open_log(topic_id)
+    assert list(timed_out.catalogue.aborted_entries.of_ledger(1)) == [2, 3]
+    discard(timed_out)
     again = open_plain(disk)
     log = again.open_log(topic_id)
     assert [each[0] for each in look(log)] == [0, 1, 2, 3, 4]

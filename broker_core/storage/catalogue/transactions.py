@@ -149,12 +149,13 @@ class Transactions:
                 return outcome
         return None
 
-    def knows(self, transaction: TxnId) -> bool:
-        """Whether a transaction has begun as far as the catalogue knows, however it has ended."""
+    def may_show(self, transaction: TxnId) -> bool:
+        """Whether entries that recovery finds of a transaction may be shown, now or at its end: it is open, was
+        committed, or is so old that its outcome is forgotten. It is aborted, or unknown, otherwise."""
         if transaction.least_bits < self._numbers.get(f"{_FORGOTTEN}{transaction.most_bits}"):
             return True
-        sql = "SELECT 1 FROM transactions WHERE most = ? AND least = ?"
-        return self._database.row(sql, transaction) is not None or self.outcome(transaction) is not None
+        sql = "SELECT 1 FROM transactions WHERE most = ? AND least = ? AND aborted = 0"
+        return self._database.row(sql, transaction) is not None or self.outcome(transaction) is True
 
     def forget_outcomes(self, before_ms: int) -> None:
         """Forget how transactions ended, segments whose newest end was before that time."""
