@@ -17,6 +17,7 @@ from broker_core.storage.catalogue.ledgers import (
     LEDGER_OPEN,
     LedgerRow,
 )
+from broker_core.storage.catalogue.pending_acks import PendingAckRow, PendingAckRows
 from broker_core.storage.catalogue.subscriptions import SubscriptionRow
 from broker_core.storage.catalogue.topics import INTERNAL_PREFIX, TopicRow
 from broker_core.storage.catalogue.transactions import TransactionRow
@@ -25,6 +26,8 @@ __all__ = [
     "Catalogue",
     "TopicRow",
     "SubscriptionRow",
+    "PendingAckRow",
+    "PendingAckRows",
     "LedgerRow",
     "TransactionRow",
     "INCARNATION_BITS",

@@ -21,6 +21,7 @@ from broker_core.storage.catalogue.file import CatalogueFile, read_catalogue
 from broker_core.storage.catalogue.ledger_ids import LedgerIds
 from broker_core.storage.catalogue.ledgers import Ledgers
 from broker_core.storage.catalogue.named_values import NamedObjects, Numbers
+from broker_core.storage.catalogue.pending_acks import PendingAckRows
 from broker_core.storage.catalogue.schema import CONTRADICTIONS, TABLES
 from broker_core.storage.catalogue.subscriptions import Subscriptions
 from broker_core.storage.catalogue.topics import PartitionedTopics, Topics
@@ -67,7 +68,8 @@ class Catalogue(Database):
         self.topic_policies: Final = NamedObjects(self, "topic_policies", "policies")
         self.partitioned_topics: Final = PartitionedTopics(self)
         self.topics: Final = Topics(self, self.numbers)
-        self.subscriptions: Final = Subscriptions(self, self.numbers)
+        self.pending_acks: Final = PendingAckRows(self)
+        self.subscriptions: Final = Subscriptions(self, self.numbers, self.pending_acks)
         self.transactions: Final = Transactions(self, self.numbers)
         self.aborted_entries: Final = AbortedEntries(self)
         self.ledgers: Final = Ledgers(

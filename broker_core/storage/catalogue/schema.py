@@ -86,6 +86,15 @@ CREATE TABLE IF NOT EXISTS aborted_entries (
   entries BLOB NOT NULL,
   PRIMARY KEY (ledger, segment)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pending_acks (
+  subscription_id INTEGER NOT NULL,
+  most INTEGER NOT NULL,
+  least INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  acks BLOB NOT NULL,
+  PRIMARY KEY (subscription_id, most, least, number)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS pending_acks_of_transaction ON pending_acks (most, least);
 """
 
 CONTRADICTIONS: Final = {
@@ -110,6 +119,9 @@ CONTRADICTIONS: Final = {
         "SELECT most || ',' || least FROM transaction_topics WHERE topic_id NOT IN (SELECT id FROM topics)"
     ),
     "aborted entries of no ledger": "SELECT ledger FROM aborted_entries WHERE ledger NOT IN (SELECT id FROM ledgers)",
+    "a pending acknowledgement of no subscription": (
+        "SELECT subscription_id FROM pending_acks WHERE subscription_id NOT IN (SELECT id FROM subscriptions)"
+    ),
     "unreadable properties of a topic": "SELECT id FROM topics WHERE NOT json_valid(properties)",
     "unreadable properties of a subscription": "SELECT id FROM subscriptions WHERE NOT json_valid(properties)",
     "unreadable policies of a namespace": "SELECT name FROM namespaces WHERE NOT json_valid(policies)",

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from broker_core.base.positions import Position
 from broker_core.storage.catalogue.database import Database, Json
 from broker_core.storage.catalogue.named_values import Numbers
+from broker_core.storage.catalogue.pending_acks import PendingAckRows
 from broker_core.storage.catalogue.topics import INTERNAL_PREFIX
 
 _UNUSED_SINCE: Final = "unused since, subscription "
@@ -38,11 +39,12 @@ class SubscriptionRow(NamedTuple):
 
 
 class Subscriptions:
-    """The tables ``subscriptions`` and ``cursor_epochs``."""
+    """The tables ``subscriptions`` and ``cursor_epochs``; ``pending_acks`` go with their subscriptions."""
 
-    def __init__(self, database: Database, numbers: Numbers) -> None:
+    def __init__(self, database: Database, numbers: Numbers, pending_acks: PendingAckRows) -> None:
         self._database = database
         self._numbers = numbers
+        self._pending_acks = pending_acks
 
     def of_topic(self, topic_id: int) -> list[SubscriptionRow]:
         """The durable subscriptions of a topic, by name, without the broker's own (INTERNAL_PREFIX)."""
@@ -89,6 +91,7 @@ class Subscriptions:
         with self._database.transaction():
             self._database.change("DELETE FROM cursor_epochs WHERE cursor_id = ?", (subscription_id,))
             self.set_unused_since(subscription_id, None)
+            self._pending_acks.delete_subscription(subscription_id)
             return self._database.change("DELETE FROM subscriptions WHERE id = ?", (subscription_id,)) > 0
 
     def delete_all(self, topic_id: int) -> None:
@@ -96,6 +99,7 @@ class Subscriptions:
         with self._database.transaction():
             self._database.change(_DELETE_EPOCHS, (topic_id,))
             self._database.change(_DELETE_UNUSED_SINCE, (_UNUSED_SINCE, topic_id))
+            self._pending_acks.delete_all(topic_id)
             self._database.change("DELETE FROM subscriptions WHERE topic_id = ?", (topic_id,))
 
     def unused_since(self, subscription_id: int) -> int | None:
