@@ -17,6 +17,7 @@ from broker_core.base.errors import PersistenceServerError, StorageError
 from broker_core.base.positions import Position
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.positions import PositionSet
+from broker_core.broker.transactions.pending_ack_store import PendingAckStore
 from broker_core.storage.catalogue import SubscriptionRow
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.cursor_state import CursorChange, CursorState, MarkDelete, Reset
@@ -122,11 +123,13 @@ class CursorJournal:
 
 
 class StoredCursor(NamedTuple):
-    """The cursor of the subscription of that name. ``unused_since_ms``: None if that is not stored."""
+    """The cursor of the subscription of that name, and what is pending in transactions. ``unused_since_ms``: None if
+    that is not stored."""
 
     name: str
     cursor: Cursor
     journal: CursorJournal
+    pending: PendingAckStore
     properties: dict[str, str]
     unused_since_ms: int | None = None
 
@@ -194,4 +197,5 @@ class StoredCursors:
     def _stored(self, row: SubscriptionRow, cursor: Cursor) -> StoredCursor:
         self._ids[row.name] = row.id
         journal = CursorJournal(cursor, row.id, self._store.cursors, self._timers)
-        return StoredCursor(row.name, cursor, journal, {str(k): str(v) for k, v in row.properties.items()})
+        pending = PendingAckStore(self._store.catalogue, self._store.commits, row.id)
+        return StoredCursor(row.name, cursor, journal, pending, {str(k): str(v) for k, v in row.properties.items()})
