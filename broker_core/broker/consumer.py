@@ -18,6 +18,7 @@ from broker_core.broker.positions import PendingAcks
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest
 from broker_core.broker.sinks import NO_CLIENT, ConsumerSink, Delivery
+from broker_core.wire.heads import TxnId
 
 OnDone = Callable[[ServerError | None], None]
 """Told the outcome of a request once it is durable; None means success."""
@@ -49,6 +50,17 @@ class AcceptsAcks(Protocol):
     def problem(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None: ...
 
 
+class AcceptsTransactionalAcks(Protocol):
+    """Where the acks of consumers in transactions go; ``TransactionalAcks`` says what each method is for."""
+
+    def ack(
+        self, consumer: Consumer, transaction: TxnId, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None
+    ) -> None: ...
+    def problem(
+        self, consumer: Consumer, transaction: TxnId, kind: AckKind, ids: Sequence[AckId]
+    ) -> ServerError | None: ...
+
+
 class ServesConsumers(Protocol):
     """The dispatcher, as a consumer sees it."""
 
@@ -63,6 +75,8 @@ class ConsumerHost(Protocol):
     def name(self) -> str: ...
     @property
     def acks(self) -> AcceptsAcks: ...
+    @property
+    def transactional_acks(self) -> AcceptsTransactionalAcks: ...
     @property
     def dispatcher(self) -> ServesConsumers: ...
     def permits_came(self, consumer: Consumer) -> None: ...
@@ -129,6 +143,15 @@ class Consumer:
     def ack_problem(self, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
         """Why ``ack`` would refuse, as far as that can be known before."""
         return None if self.closed else self.subscription.acks.problem(self, kind, ids)
+
+    def ack_in(self, transaction: TxnId, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None = None) -> None:
+        """Acknowledge in a transaction; as ``ack``."""
+        if self._is_here(on_done):
+            self.subscription.transactional_acks.ack(self, transaction, kind, ids, on_done)
+
+    def ack_in_problem(self, transaction: TxnId, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
+        """Why ``ack_in`` would refuse, as far as that can be known before."""
+        return None if self.closed else self.subscription.transactional_acks.problem(self, transaction, kind, ids)
 
     def ack_entries(self, ledger: int, entries: Sequence[int], on_done: OnDone | None = None) -> None:
         """Acknowledge whole entries of one ledger (at least one), each by itself; as ``ack``."""

@@ -26,7 +26,9 @@ from broker_core.broker.cursors.acknowledgement import Acknowledgement, size_unk
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import CursorJournal
 from broker_core.broker.cursors.expiry import Expiry
+from broker_core.broker.cursors.open_messages import OpenMessages
 from broker_core.broker.cursors.seeking import Backlog, StoredMessages, before_position, before_time
+from broker_core.broker.cursors.transactional_acks import TransactionalAcks
 from broker_core.broker.delayed.bucket_tracker import TopicDelays
 from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher, DispatchHost
 from broker_core.broker.dispatch.key_shared.dispatcher import KeySharedDispatcher
@@ -38,6 +40,10 @@ from broker_core.broker.rate_limits import RateLimit
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import SubscribeRequest
 from broker_core.broker.sinks import ConsumerSink
+from broker_core.broker.transactions.open_transactions import OpenTransactions
+from broker_core.broker.transactions.participant import ParticipantKey
+from broker_core.broker.transactions.pending_ack_store import PendingAckStore
+from broker_core.broker.transactions.pending_acks import PendingAcks
 from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 
@@ -53,6 +59,8 @@ class SubscriptionHost(DispatchHost, Protocol):
     settings: Settings
     quotas: Quotas
     delays: TopicDelays
+    topic_id: int
+    transactions: OpenTransactions
 
     @property
     def terminated(self) -> Position | None: ...
@@ -75,9 +83,11 @@ class Subscription:
         journal: CursorJournal | None,
         properties: Mapping[str, str],
         *,
+        pending: PendingAckStore | None = None,
         unused_since_ms: int | None = None,
     ) -> None:
-        """``unused_since_ms``: since when it has no consumers, if it is known from before a restart."""
+        """``pending``: where acknowledgements in transactions are stored; None for a non-durable one.
+        ``unused_since_ms``: since when it has no consumers, if it is known from before a restart."""
         self.name = name
         self.cursor = cursor
         self.journal = journal
@@ -85,7 +95,18 @@ class Subscription:
         self.traffic = Traffic(host.clock)
         self.dispatch_rate = RateLimit(host.clock, host.timers)
         self.dispatch_rate.set(*host.quotas.subscription_dispatch_rate.per_s)
-        self.acks = Acknowledgement(host, name, cursor, journal, self._go_on)
+        pending_acks = PendingAcks()
+        self.open = OpenMessages(cursor, pending_acks, host.log)
+        self.acks = Acknowledgement(host, name, cursor, journal, self._go_on, pending_acks)
+        self.transactional_acks = TransactionalAcks(
+            ParticipantKey(host.topic_id, name),
+            self.acks,
+            self.open,
+            host.log,
+            host.transactions,
+            pending,
+            lambda: self.dispatcher,
+        )
         self.dispatcher = Dispatcher(cursor)
         self.reader = LogReader(
             host.log,
@@ -101,6 +122,7 @@ class Subscription:
         self.backlog = Backlog(host.log, cursor)
         self.expiry = Expiry(cursor, self.pass_over, f"{host.name}/{name}", host.log, host.clock, host.timers)
         self.last_active_ms = host.clock.now_ms() if unused_since_ms is None else unused_since_ms
+        self.transactional_acks.recover()
 
     @property
     def durable(self) -> bool:
@@ -194,6 +216,7 @@ class Subscription:
     def _stop(self) -> None:
         """Close the parts. They let go of the subscription, which has them: a circle would stay in memory until Python
         looks for circles."""
+        self.transactional_acks.close()
         self.expiry.close()
         self.reader.close()
         self.acks.close()
@@ -289,6 +312,9 @@ class Subscription:
 
     def reset(self, mark_delete: Position, partly_acked: Mapping[Position, int], on_done: OnDone) -> None:
         """Disconnect all consumers and stand right after ``mark_delete`` (semantics 1.4.6)."""
+        self.transactional_acks.before_seek(partial(self._reset, mark_delete, partly_acked, on_done), on_done)
+
+    def _reset(self, mark_delete: Position, partly_acked: Mapping[Position, int], on_done: OnDone) -> None:
         self.disconnect_all()
         if not self.durable and self._awaiting_return is None:
             self._awaiting_return = self._host.timers.call_later(RESUBSCRIBE_S, self._not_returned)
@@ -304,7 +330,16 @@ class Subscription:
     def _new_dispatcher(self, request: SubscribeRequest) -> Dispatcher:
         self.reader.begin_anew()
         host, delays = self._host, partial(self._host.delays.tracker, self.cursor)
-        parts = (self.cursor, self.reader, host.settings, self.traffic, self.acks, delays, self.dispatch_rate)
+        parts = (
+            self.cursor,
+            self.open,
+            self.reader,
+            host.settings,
+            self.traffic,
+            self.acks,
+            delays,
+            self.dispatch_rate,
+        )
         context = DispatchContext(host, self.name, *parts)
         if request.kind.has_active_consumer:
             return SingleActiveDispatcher(request.kind, context)

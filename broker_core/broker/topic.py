@@ -114,6 +114,7 @@ class Topic:
         self.quotas = quotas
         self.turns = surroundings.turns
         self.unacked = surroundings.unacked
+        self.transactions = surroundings.transactions
         self.reserve = surroundings.reserve
         self.publish_rate = RateLimit(self.clock, self.timers)
         self.dispatch_rate = RateLimit(self.clock, self.timers)
@@ -339,6 +340,7 @@ class Topic:
             stored.cursor,
             stored.journal,
             stored.properties,
+            pending=stored.pending,
             unused_since_ms=stored.unused_since_ms,
         )
         self.subscriptions[stored.name] = subscription

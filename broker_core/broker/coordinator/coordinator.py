@@ -198,6 +198,8 @@ class TransactionCoordinator:
         with catalogue.transaction():
             for participant in self._transactions.loaded(found):
                 participant.decide(found.id, committed=commit)
+            if not commit:
+                catalogue.pending_acks.forget_everywhere(found.id)
             left = () if commit else tuple(self._unloaded_topics(found))
             catalogue.transactions.end(found.id, self._clock.now_ms(), committed=commit, left=left)
         self._store.commits.when_recorded(partial(self._decided, found, left))

@@ -7,7 +7,8 @@ one checklist (``_moved``): the mark-delete position moves over what is acknowle
 become possible, so does the subscription, and the change is journaled.
 
 Which consumer gets which entry is not known here: dispatchers that remember single entries are listeners. The commit of
-a transaction is another such change: all entries that it acknowledges, and the checklist once.
+a transaction is another such change: all entries that it acknowledges, and the checklist once. Whatever else moves the
+cursor wins over acknowledgements that are pending in transactions, and is taken out of these.
 Source: Pulsar docs, "Acknowledgement"; semantics 3.3, 7.2.
 """
 
@@ -28,6 +29,9 @@ from broker_core.broker.consumer import Consumer, EntryAcks, OnDone
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import CursorJournal
 from broker_core.broker.requests import AckId, AckKind
+from broker_core.broker.transactions.message_set import WHOLE
+from broker_core.broker.transactions.pending_acks import CumulativeAck, Ended, PendingAcks
+from broker_core.storage.commit import OnDurable
 from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.ack_sets import all_bits, bits_of_words
@@ -38,8 +42,11 @@ logger = logging.getLogger(__name__)
 class AckListener(Protocol):
     """Remembers single entries, so it is told which ones are acknowledged, before ``acks_settled``."""
 
-    def acked(self, position: Position, remaining: int) -> None:
-        """An entry was acknowledged by itself, but for ``remaining`` messages of it."""
+    def acked(self, position: Position, left: int) -> None:
+        """An entry was acknowledged by itself, but for the messages ``left`` of it, as bits."""
+
+    def set_aside(self, position: Position, left: int) -> None:
+        """As ``acked``, of an entry of which messages are pending in transactions, which may be aborted."""
 
     def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
         """Whole entries of one ledger were acknowledged, by one consumer or several; ``entries`` are those of all
@@ -67,7 +74,8 @@ class TopicOfAcks(Protocol):
 class Acknowledgement:
     """Acknowledges for one subscription. ``mark_deleted_ms``: when its mark-delete position last went on, 0: never.
 
-    ``journal`` is None for a non-durable subscription. ``go_on`` is called after each move of the cursor.
+    ``pending``: what is acknowledged in transactions that are not over. ``journal`` is None for a non-durable
+    subscription. ``go_on`` is called after each move of the cursor.
     """
 
     topic: TopicOfAcks
@@ -75,6 +83,7 @@ class Acknowledgement:
     cursor: Cursor
     journal: CursorJournal | None
     go_on: Callable[[], None]
+    pending: PendingAcks = field(default_factory=PendingAcks)
     listeners: list[AckListener] = field(default_factory=list, init=False)
     mark_deleted_ms: int = field(default=0, init=False)
     _log: TopicLog = field(init=False)
@@ -120,6 +129,8 @@ class Acknowledgement:
                 self.ack(consumer, AckKind.INDIVIDUAL, [AckId(each) for each in positions_of(ledger, theirs)], on_done)
             return
         self.cursor.ack_entries(ledger, entries)
+        if self.pending.any:
+            self.pending.acked_entries(ledger, entries)
         for listener in self.listeners:
             listener.acked_entries(ledger, acks, entries)
         self._moved([consumer for consumer, _theirs in acks], on_done)
@@ -160,6 +171,8 @@ class Acknowledgement:
         if not cursor.ack_through(position):
             self._write(on_done)
             return
+        if self.pending.any:
+            self.pending.passed(position)
         cursor.settle()
         for listener in self.listeners:
             listener.passed_over(cursor.mark_delete)
@@ -173,8 +186,7 @@ class Acknowledgement:
         if not (self._log.contains(position) and self.cursor.ack(position)):
             self._write(on_done)
             return False
-        for listener in self.listeners:
-            listener.acked(position, 0)
+        self._tell_acked(position, 0)
         self._moved((), on_done)
         return True
 
@@ -185,6 +197,8 @@ class Acknowledgement:
     def ack_unsent(self, ledger: int, entries: Sequence[int]) -> None:
         """Acknowledge entries that no consumer was given or will get: they are damaged, or filtered out."""
         self.cursor.ack_entries(ledger, entries)
+        if self.pending.any:
+            self.pending.acked_entries(ledger, entries)
         self._moved((), None)
 
     def reset(self, mark_delete: Position, partial: Mapping[Position, int], on_done: OnDone) -> None:
@@ -196,10 +210,57 @@ class Acknowledgement:
         else:
             on_done(None)
 
+    # -- by transactions
+
+    def commit(self, ended: Ended, on_durable: OnDurable) -> None:
+        """Acknowledge all that a transaction has acknowledged, in one change of the cursor. It may be done already: a
+        commit is applied again after a crash. ``on_durable`` hears when it need not be, whatever the durability."""
+        cursor, log = self.cursor, self._log
+        for position, bits, size in ended.messages:
+            if position > cursor.mark_delete and log.contains(position):
+                left = 0 if bits == WHOLE else cursor.ack_partial(position, all_bits(size) & ~bits)
+                if not left:
+                    cursor.ack(position)
+                self._tell_acked(position, left)
+        if ended.cumulative is not None:
+            self._commit_through(ended.cumulative)
+        self._moved((), None)
+        if self.journal is None:
+            on_durable(None)
+        else:
+            self.journal.flush(on_durable, synced=True)
+
+    def _commit_through(self, ack: CumulativeAck) -> None:
+        cursor, log = self.cursor, self._log
+        position = min(ack.position, log.last_confirmed)
+        left = ack.left if position == ack.position and log.contains(position) else 0
+        if cursor.ack_through(log.previous(position) if left else position):
+            self.pending.passed(cursor.mark_delete)
+        if left:
+            self._tell_acked(position, cursor.ack_partial(position, left))
+        cursor.settle()
+        for listener in self.listeners:
+            listener.passed_over(cursor.mark_delete)
+
     # -- parts
+
+    def _tell_acked(self, position: Position, left: int) -> None:
+        """The cursor has all messages of an entry but ``left``."""
+        tell_of_rest = False
+        if self.pending.any:
+            self.pending.acked(position, left)
+            if left:
+                left &= ~self.pending.pending_at(position)
+                tell_of_rest = True
+        for listener in self.listeners:
+            if tell_of_rest:
+                listener.set_aside(position, left)
+            else:
+                listener.acked(position, left)
 
     def _ack_each(self, ids: Sequence[AckId]) -> None:
         cursor, log, listeners = self.cursor, self._log, self.listeners
+        beside_pending = self.pending.any
         batch_level = self.topic.settings.acknowledgment_at_batch_index_level_enabled
         ledger = log.last_confirmed.ledger
         for position, ack_set in ids:
@@ -214,7 +275,10 @@ class Acknowledgement:
                 bits = self.open_bits(position, ack_set) if batch_level else None
                 if bits is None:
                     continue
-                left = cursor.ack_partial(position, bits).bit_count()
+                left = cursor.ack_partial(position, bits)
+            if beside_pending:
+                self._tell_acked(position, left)
+                continue
             for listener in listeners:
                 listener.acked(position, left)
 
@@ -222,11 +286,13 @@ class Acknowledgement:
         position, ack_set = target
         if ack_set is None or not self._log.contains(position):
             self.cursor.ack_through(self._log.previous(self._log.next_valid(position)))
-            return
-        self.cursor.ack_through(self._log.previous(position))
-        bits = self.open_bits(position, ack_set)
-        if bits is not None and (not bits or self.topic.settings.acknowledgment_at_batch_index_level_enabled):
-            self.cursor.ack_partial(position, bits)
+        else:
+            self.cursor.ack_through(self._log.previous(position))
+            bits = self.open_bits(position, ack_set)
+            if bits is not None and (not bits or self.topic.settings.acknowledgment_at_batch_index_level_enabled):
+                self._tell_acked(position, self.cursor.ack_partial(position, bits))
+        if self.pending.any:
+            self.pending.passed(self.cursor.mark_delete)
 
     def open_bits(self, position: Position, ack_set: Sequence[int]) -> int | None:
         """The messages of an entry that ``ack_set`` leaves open; None if it leaves all of them open, or if the entry is

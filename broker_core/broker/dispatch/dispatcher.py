@@ -21,6 +21,7 @@ from broker_core.base.turns import Turns
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursors.acknowledgement import Acknowledgement
 from broker_core.broker.cursors.cursor import Cursor
+from broker_core.broker.cursors.open_messages import OpenMessages
 from broker_core.broker.delayed.tracker import DelayedTracker
 from broker_core.broker.dispatch.key_shared.draining import KeyStats
 from broker_core.broker.dispatch.log_reader import LogReader
@@ -49,13 +50,15 @@ class DispatchHost(Protocol):
 class DispatchContext:
     """The surroundings of a dispatcher. ``traffic`` counts what goes out, as the host's ``traffic_out`` does.
 
-    ``settings`` are those with which the dispatcher begins. ``track_delays`` makes what holds entries back that are not
-    due; None: delayed delivery is switched off. ``rate``: the limit of what is sent to all its consumers.
+    ``open`` knows which messages may be sent. ``settings`` are those with which the dispatcher begins. ``track_delays``
+    makes what holds entries back that are not due; None: delayed delivery is switched off. ``rate``: the limit of what
+    is sent to all its consumers.
     """
 
     host: DispatchHost
     subscription: str
     cursor: Cursor
+    open: OpenMessages
     reader: LogReader
     settings: Settings
     traffic: Traffic
@@ -140,6 +143,21 @@ class Dispatcher:
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Send entries again that ``consumer`` has not acknowledged: these positions, or all (None)."""
+
+    # -- transactions
+
+    def set_aside(self, position: Position, left: int) -> None:
+        """All messages of an entry but ``left``, as bits, are acknowledged, some of them in a transaction."""
+
+    def acks_settled(self) -> None:
+        """All acknowledgements of this request were reported."""
+
+    def give_back(self, messages: Sequence[tuple[Position, int]]) -> None:
+        """Messages, as bits by entry, are open again: a transaction was aborted that had acknowledged them."""
+
+    def give_back_through(self, position: Position) -> None:
+        """Everything up to ``position`` is open again that is not acknowledged otherwise: a cumulative acknowledgement
+        was aborted. Only entries that it has kept from the present consumers are sent."""
 
     def settings_changed(self, settings: Settings) -> None:
         """A policy was changed: these settings are in force from now on."""

@@ -19,7 +19,7 @@ from broker_core.broker.dispatch.given_out import GivenOut, WaitingRoom
 from broker_core.broker.positions import PositionSet
 from broker_core.broker.sinks import Delivery
 from broker_core.storage.ledger import StoredEntry
-from broker_core.wire.ack_sets import words_of_bits
+from broker_core.wire.ack_sets import all_bits, words_of_bits
 
 Deal = Callable[[int, list[Delivery]], Sequence[Delivery]]
 """Gives entries of one ledger to consumers; returns the rest, from where it stopped."""
@@ -30,13 +30,14 @@ _delivery_of_fields = partial(tuple.__new__, Delivery)
 class EntrySource:
     """Reads for one dispatcher. ``read_position``: the next entry of the log that was not read yet."""
 
-    __slots__ = ("_book", "_context", "_cursor", "_delayed", "_reader", "_room", "_wake", "read_position")
+    __slots__ = ("_book", "_context", "_cursor", "_delayed", "_open", "_reader", "_room", "_wake", "read_position")
 
     def __init__(self, context: DispatchContext, book: GivenOut, room: WaitingRoom, wake: Callable[[], None]) -> None:
         """``wake`` is called when delayed entries have become due."""
         self.read_position = context.cursor.first_unacked()
         self._context = context
         self._cursor = context.cursor
+        self._open = context.open
         self._reader = context.reader
         self._book = book
         self._room = room
@@ -58,7 +59,7 @@ class EntrySource:
         deliveries = self._deliveries(entries)
         if len(deliveries) < len(entries):
             for entry in entries:
-                if self._cursor.is_acked(entry.position):
+                if not self._open.are_open(entry):
                     self._room.discard(entry.position)
         if self._delayed is None:
             return deliveries
@@ -74,9 +75,9 @@ class EntrySource:
         if delayed is not None and delayed.paused:
             return False
         start = self.read_position
-        untouched = self._cursor.untouched_from(start)
+        untouched = self._open.untouched_from(start)
         if not untouched:
-            start = self.read_position = self._cursor.skip_acked(start)
+            start = self.read_position = self._open.skip(start)
         if delayed is not None:
             start = self.read_position = delayed.skip_held(start)
         entries = self._reader.read(start, wanted, self._context.settings.dispatcher_max_read_size_bytes)
@@ -95,7 +96,9 @@ class EntrySource:
         return self._reader.has_more(self.read_position)
 
     def _deliveries(self, entries: list[StoredEntry]) -> list[Delivery]:
-        """Everything of ``entries`` that is not acknowledged."""
+        """Everything of ``entries`` that is not acknowledged, in transactions or outside of them."""
+        if self._open.pending.any:
+            return self._deliveries_beside_pending(entries)
         cursor, redeliveries = self._cursor, self._book.redeliveries.get
         deliveries = []
         for entry in entries:
@@ -104,6 +107,23 @@ class EntrySource:
                 bits = cursor.partial.get(position)
                 deliveries.append(Delivery(entry, redeliveries(position) or 0, words_of_bits(bits) if bits else None))
         return deliveries
+
+    def _deliveries_beside_pending(self, entries: list[StoredEntry]) -> list[Delivery]:
+        redeliveries = self._book.redeliveries.get
+        deliveries = []
+        for entry in entries:
+            position, messages = entry.position, entry.messages
+            if bits := self._open.left_of(position, messages):
+                ack_set = None if bits == all_bits(messages) else words_of_bits(bits)
+                deliveries.append(Delivery(entry, redeliveries(position) or 0, ack_set))
+        return deliveries
+
+    def read_one(self, position: Position) -> StoredEntry | None:
+        """The entry at ``position``; None if it cannot be read."""
+        wanted = PositionSet()
+        wanted.add(position)
+        entries, _missing = self._reader.read_set(wanted, 1, self._context.settings.dispatcher_max_read_size_bytes)
+        return entries[0] if entries else None
 
     # -- delayed delivery (semantics 6.2)
 

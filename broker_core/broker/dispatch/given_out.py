@@ -3,7 +3,9 @@
 
 An entry is held by the consumer that ``owners`` names, and is among its pending acks, or it is in the waiting room, or
 neither. Between the two it moves only here: ``given`` takes it out of the room, ``acked`` out of either, ``take`` and
-``take_first`` put it back into the room. So it is never in both (see the drawing in ``many_consumers``).
+``take_first`` put it back into the room. So it is never in both (see the drawing in ``many_consumers``). A consumer
+holds the messages of an entry that are open; those that come back to it when a transaction is aborted are
+``coming_back`` until they are sent.
 
 Also here: permits, redelivery counts, and the limits of unacknowledged messages. Source: Pulsar docs, "Subscription
 types - Shared"; semantics 2.4.6, 2.4.7, 3.3, 4.4.
@@ -23,6 +25,7 @@ from broker_core.broker.dispatch.round_robin import RoundRobin
 from broker_core.broker.dispatch.unacked_limits import SubscriptionUnacked
 from broker_core.broker.positions import PositionMap
 from broker_core.broker.sinks import Delivery
+from broker_core.wire.ack_sets import bits_of_words
 
 
 class WaitingRoom(Protocol):
@@ -70,8 +73,8 @@ class GivenOut:
     """
 
     __slots__ = (
-        "_consumer_limit", "_counts_redeliveries", "_cursor", "_members", "_passes", "_room", "_traffic", "_watcher",
-        "average_messages", "now_ms", "owners", "redeliveries", "unacked",
+        "_consumer_limit", "_counts_redeliveries", "_cursor", "_members", "_passes", "_pending_acks", "_room",
+        "_traffic", "_watcher", "average_messages", "coming_back", "now_ms", "owners", "redeliveries", "unacked",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +82,7 @@ class GivenOut:
     ) -> None:
         settings = context.settings
         self._cursor = context.cursor
+        self._pending_acks = context.open.pending
         self._traffic = (context.traffic, context.host.traffic_out)
         self._members = members
         self._room = room
@@ -86,6 +90,7 @@ class GivenOut:
         self._consumer_limit = settings.max_unacked_messages_per_consumer
         self.owners: PositionMap[Consumer] = PositionMap()
         self.redeliveries: PositionMap[int] = PositionMap()
+        self.coming_back: dict[Position, int] = {}
         self._counts_redeliveries = settings.subscription_redelivery_tracker_enabled
         self.unacked = SubscriptionUnacked(
             context.host.unacked, settings.max_unacked_messages_per_subscription, passes.kick_later
@@ -119,24 +124,35 @@ class GivenOut:
         """Send ``deliveries``, all of one ledger; their messages and bytes. ``count`` and ``given`` come after it, for
         several consumers together."""
         pending, partial = consumer.pending, self._cursor.partial
-        held = pending.of_ledger(ledger)
+        held, beside_pending = pending.of_ledger(ledger), self._pending_acks.any
         before, messages, size_bytes = len(held), 0, 0
         # One loop that calls nothing: with many consumers each gets a few entries of a pass, and calls would cost most.
         for entry, _redelivery_count, ack_set in deliveries:
             position, body, cost, _index, _timestamp = entry
             if ack_set is not None:
-                cost = partial[position].bit_count()
+                cost = (bits_of_words(ack_set) if beside_pending else partial[position]).bit_count()
             held[position.entry] = cost
             messages += cost
             size_bytes += len(body)
         if len(held) != before + len(deliveries):
             invariant(False, "one of %s was given twice to one consumer", [each.entry.position for each in deliveries])
         pending.unacked += messages
+        self._hand_over(consumer, deliveries, messages, size_bytes)
+        return messages, size_bytes
+
+    def send_more(self, consumer: Consumer, delivery: Delivery, messages: int) -> None:
+        """Send ``messages`` of an entry to ``consumer``, which holds others of it already."""
+        size_bytes = len(delivery.entry.body)
+        consumer.pending[delivery.entry.position] += messages
+        consumer.pending.unacked += messages
+        self._hand_over(consumer, [delivery], messages, size_bytes)
+        self.count(messages, size_bytes)
+
+    def _hand_over(self, consumer: Consumer, deliveries: list[Delivery], messages: int, size_bytes: int) -> None:
         consumer.send(deliveries, messages, size_bytes, self.now_ms)
         self._block_if_full(consumer)
         if consumer.permits <= 0 or consumer.blocked:
             self._members.set_available(consumer, False)
-        return messages, size_bytes
 
     def count(self, messages: int, size_bytes: int) -> None:
         """Count what was sent."""
@@ -153,7 +169,7 @@ class GivenOut:
 
     def costs(self, deliveries: Iterable[Delivery]) -> list[int]:
         """``cost`` of each."""
-        if not self._cursor.partial:
+        if not self._cursor.partial and not self._pending_acks.any:
             return [delivery.entry.messages for delivery in deliveries]
         return [self.cost(delivery) for delivery in deliveries]
 
@@ -161,17 +177,20 @@ class GivenOut:
         """Permits and unacknowledged messages of one delivery: the messages of the entry that are still open."""
         if delivery.ack_set is None:
             return delivery.entry.messages
-        return self._cursor.partial[delivery.entry.position].bit_count()
+        return bits_of_words(delivery.ack_set).bit_count()
 
     # -- acknowledged
 
-    def acked(self, position: Position, remaining: int) -> None:
+    def acked(self, position: Position, left: int) -> None:
         """Book an ack with the consumer that holds the entry, which need not have sent it (semantics 3.3.2)."""
+        if left and self.coming_back and position in self.coming_back:
+            self._acked_beside_coming_back(position, left)
+            return
         messages = 0
-        if remaining:
+        if left:
             owner = self.owners.get(position)
             if owner is not None:
-                messages = owner.pending.reduce(position, remaining)
+                messages = owner.pending.reduce(position, left.bit_count())
         else:
             owner = self.owners.pop(position)
             self.redeliveries.pop(position)
@@ -185,6 +204,24 @@ class GivenOut:
         self.unacked.returned(messages)
         if owner is not None and owner.blocked:
             self.unblock_if_room(owner)
+
+    def _acked_beside_coming_back(self, position: Position, left: int) -> None:
+        coming_back = self.coming_back.pop(position) & left
+        held = left & ~coming_back
+        self.set_aside(position, held)
+        if not coming_back:
+            return
+        if held:
+            self.coming_back[position] = coming_back
+        else:
+            self._room.add(position)  # nobody holds anything of it any more, so anybody may have them
+
+    def set_aside(self, position: Position, left: int) -> None:
+        """Book an ack in a transaction. The entry may come back, and then its redeliveries are counted on."""
+        redeliveries = self.redeliveries.get(position)
+        self.acked(position, left)
+        if redeliveries:
+            self.redeliveries[position] = redeliveries
 
     def acked_entries(self, ledger: int, acks: Sequence[EntryAcks], entries: Sequence[int]) -> None:
         """``acked`` of many whole entries of one ledger."""
@@ -212,6 +249,15 @@ class GivenOut:
 
     # -- back to the waiting room
 
+    def give_back(self, position: Position, bits: int) -> None:
+        """Messages of an entry are open again, as the transaction that had acknowledged them is aborted. If a consumer
+        holds others of the entry, they go to it as well."""
+        self.count_redelivery(position)
+        if position in self.owners:
+            self.coming_back[position] = self.coming_back.get(position, 0) | bits
+        else:
+            self._room.add(position)
+
     def take(self, consumer: Consumer, positions: Iterable[Position]) -> None:
         """Take back those of ``positions`` that ``consumer`` holds; it may have them again at once."""
         pending = consumer.pending
@@ -232,6 +278,8 @@ class GivenOut:
         self.unacked.returned(unacked_before - consumer.pending.unacked)
         for position in positions:
             former = self.owners.pop(position)
+            if self.coming_back:
+                self.coming_back.pop(position, None)  # they wait with the rest of their entry
             invariant(former is consumer, "%s was pending at a consumer that did not own it", position)
             if not self._cursor.is_acked(position):
                 self.count_redelivery(position)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``ManyConsumersDispatcher``: serves all consumers of a Shared or Key_Shared subscription at the same time.
 
-It is put together from parts. An entry that was read and is not acknowledged is in exactly one of three places: held by
-a consumer (``GivenOut``), in the ``WaitingRoom``, or with ``DelayedTracker``. These are all the ways between them:
+It is put together from parts. An entry that was read and is not acknowledged, in a transaction either, is in exactly
+one of three places: held by a consumer (``GivenOut``), in the ``WaitingRoom``, or with ``DelayedTracker``. These are
+all the ways between them:
 
 ::
 
@@ -19,6 +20,9 @@ a consumer (``GivenOut``), in the ``WaitingRoom``, or with ``DelayedTracker``. T
      ^  |             not due any more: the clock went back  |
      |  +-- acked --> gone                                   |
      +-------------------------------------------------------+
+
+An entry that is acknowledged in a transaction goes as if it were acknowledged. When the transaction is aborted, it goes
+to the waiting room, or if a consumer holds another part of its batch, to that one.
 
 * ``GivenOut`` is the book of what consumers hold, with permits, counts and limits.
 * ``WaitingRoom`` has what no consumer holds: the replay set; on Shared also chunks that wait for one consumer, on
@@ -48,6 +52,9 @@ from broker_core.broker.dispatch.passes import Passes
 from broker_core.broker.dispatch.round_robin import RoundRobin
 from broker_core.broker.rate_limits import Gate, Room
 from broker_core.broker.requests import SubscriptionType
+from broker_core.broker.sinks import Delivery
+from broker_core.broker.transactions.message_set import WHOLE
+from broker_core.wire.ack_sets import words_of_bits
 
 _SHARE_OF_A_PASS: Final = 2
 """Entries that a pass reads for each of many consumers, where most of its cost is going from one to the other. With
@@ -72,6 +79,7 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
         self.source = EntrySource(context, self.book, room, self._passes.kick)
         self.acked = self.book.acked
         self.acked_entries = self.book.acked_entries
+        self.set_aside = self.book.set_aside  # type: ignore[method-assign]
         self._returning: dict[Consumer, None] = {}
         self._passed_over: Position | None = None
         context.acks.listeners.append(self)
@@ -152,6 +160,39 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
         if self._passes.woken:
             self._passes.kick()
 
+    def give_back(self, messages: Sequence[tuple[Position, int]]) -> None:
+        """An entry that was not read yet will be."""
+        for position, bits in messages:
+            if position < self.source.read_position:
+                self.book.give_back(position, bits)
+        self._passes.kick()
+
+    def give_back_through(self, position: Position) -> None:
+        """None of them was given out: the acknowledgement is older than this dispatcher, as it is of another type."""
+        cursor, log = self._cursor, self._context.reader.log
+        each = cursor.first_unacked()
+        while each <= position and each < self.source.read_position:
+            if each not in self.book.owners:
+                self.book.give_back(each, WHOLE)
+            each = cursor.skip_acked(log.next_valid(each))
+        self._passes.kick()
+
+    def _send_what_comes_back(self) -> None:
+        """Send messages to consumers that hold other messages of their entries, and have room."""
+        book = self.book
+        for position, bits in list(book.coming_back.items()):
+            owner = book.owners.get(position)
+            if owner is not None and book.room_at(owner) <= 0:
+                continue
+            del book.coming_back[position]
+            entry = None if owner is None else self.source.read_one(position)
+            if owner is None or entry is None:
+                continue
+            bits &= self._context.open.left_of(position, entry.messages)
+            if bits:
+                redeliveries = book.redeliveries.get(position) or 0
+                book.send_more(owner, Delivery(entry, redeliveries, words_of_bits(bits)), bits.bit_count())
+
     def settings_changed(self, settings: Settings) -> None:
         self.book.limit_consumers(settings.max_unacked_messages_per_consumer)
         self.book.unacked.set_limit(settings.max_unacked_messages_per_subscription)
@@ -206,6 +247,8 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
         self.book.now_ms = self._context.host.clock.now_ms()
         if self.book.unacked.stopped:
             return False
+        if self.book.coming_back:
+            self._send_what_comes_back()
         wanted = self._wanted_entries()
         if not wanted:
             return False

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dispatch of Exclusive and Failover subscriptions: one consumer is active and gets everything in order.
 
-Entries go out in strict order of position. Sending again always means going back to the first unacknowledged entry, be
-it on request or because another consumer became the active one; so nothing has to be remembered for each entry.
+Entries go out in strict order of position. Sending again means going back to the first unacknowledged entry, be it on
+request or because another consumer became the active one; so nothing has to be remembered for each entry. Only after
+the abort of a transaction exactly those messages are sent again that it had acknowledged (``_again``), out of order.
 Source: Pulsar docs, "Subscription types"; semantics 2.2, 2.3.4, 2.3.5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, islice
 
 from broker_core.base.clock import TimerHandle
 from broker_core.base.positions import POSITION_EARLIEST, Position
@@ -17,11 +19,13 @@ from broker_core.broker.dispatch.active_consumer import ActiveConsumer
 from broker_core.broker.dispatch.dispatcher import DispatchContext, Dispatcher, DispatchStats
 from broker_core.broker.dispatch.key_shared.selectors import StickyRanges, wanted_ranges
 from broker_core.broker.dispatch.passes import Passes
+from broker_core.broker.positions import PositionSet
 from broker_core.broker.rate_limits import Gate
 from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.sinks import Delivery
+from broker_core.broker.transactions.message_set import WHOLE, MessageSet
 from broker_core.storage.ledger import StoredEntry
-from broker_core.wire.ack_sets import words_of_bits
+from broker_core.wire.ack_sets import all_bits, words_of_bits
 from broker_core.wire.entry_peek import sticky_key
 
 _new_tuple = tuple.__new__
@@ -38,6 +42,9 @@ class SingleActiveDispatcher(Dispatcher):
         self.kind = kind
         self.read_position = context.cursor.first_unacked()
         self._context = context
+        self._open = context.open
+        self._again = MessageSet()
+        self._jumped = MessageSet()
         self._reader = context.reader
         self._active = ActiveConsumer(kind, context.host.name, settings)
         self._filter: StickyRanges[Consumer] | None = None
@@ -119,8 +126,8 @@ class SingleActiveDispatcher(Dispatcher):
         self._passes.kick()
 
     def read_again(self, positions: Sequence[Position]) -> None:
-        """Nothing is taken out of the order; reading goes on where it stopped."""
-        self._passes.kick()
+        """Reading goes on where it stopped; ``positions`` were to be sent again."""
+        self.give_back([(position, WHOLE) for position in positions])
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Everything unacknowledged again; single ids are not honoured here (semantics 2.3.5.2)."""
@@ -134,7 +141,61 @@ class SingleActiveDispatcher(Dispatcher):
 
     def _rewind(self) -> None:
         self.read_position = self._cursor.first_unacked()
+        self._again.clear()
+        self._jumped.clear()
         self._reader.retry_damaged()
+
+    # -- transactions
+
+    def give_back(self, messages: Sequence[tuple[Position, int]]) -> None:
+        """An entry that was not read yet will be."""
+        for position, bits in messages:
+            if position < self.read_position:
+                self._again.add(position, bits)
+        self._passes.kick()
+
+    def give_back_through(self, position: Position) -> None:
+        """Entries that were sent stay with the consumer: to go back would put them behind newer ones (semantics of
+        Pulsar, which sends none at all)."""
+        for each, bits in self._jumped.items():
+            self._again.add(each, bits)
+        self._jumped.clear()
+        self._passes.kick()
+
+    def _skip(self, start: Position) -> Position:
+        """The first place at or after ``start`` of which something is open. What is passed because of a cumulative
+        acknowledgement in a transaction is remembered: nobody has it if that is aborted."""
+        slot = self._open.pending.cumulative
+        if slot is None or start > slot.position:
+            return self._open.skip(start)
+        log = self._reader.log
+        each = self._cursor.skip_acked(start)
+        while each <= slot.position:
+            self._jumped.add(each, slot.covers(each))
+            each = self._cursor.skip_acked(log.next_valid(each))
+        return self._open.skip(start)
+
+    def _send_again(self, consumer: Consumer, messages_max: int, entries_max: int, bytes_max: int) -> None:
+        """Send messages that a transaction had acknowledged, which was aborted."""
+        again, wanted = self._again, PositionSet()
+        for position in chain(islice(again.whole, entries_max), islice(sorted(again.batches), entries_max)):
+            wanted.add(position)
+        entries, missing = self._reader.read_set(wanted, entries_max, bytes_max)
+        for position in missing:
+            again.remove(position)
+        deliveries: list[Delivery] = []
+        messages = 0
+        for entry in entries:
+            if messages >= messages_max:
+                break
+            position = entry.position
+            bits = again.get(position) & self._open.left_of(position, entry.messages)
+            again.remove(position)
+            if bits:
+                deliveries.append(_delivery(entry, bits))
+                messages += bits.bit_count()
+        if deliveries:
+            self._hand_out(consumer, deliveries, messages)
 
     # -- sending
 
@@ -148,19 +209,20 @@ class SingleActiveDispatcher(Dispatcher):
             return False
         settings = self._context.settings
         messages = min(consumer.permits, room.messages)
+        entries_max = min(settings.dispatcher_max_read_batch_size, max(1, int(messages / self._average_messages)))
+        bytes_max = min(settings.dispatcher_max_read_size_bytes, room.size_bytes)
+        if self._again:
+            self._send_again(consumer, messages, entries_max, bytes_max)
+            return True
         start = self.read_position
-        if not self._cursor.untouched_from(start):
-            start = self.read_position = self._cursor.skip_acked(start)
-        entries = self._reader.read(
-            start,
-            min(settings.dispatcher_max_read_batch_size, max(1, int(messages / self._average_messages))),
-            min(settings.dispatcher_max_read_size_bytes, room.size_bytes),
-        )
+        if not self._open.untouched_from(start):
+            start = self.read_position = self._skip(start)
+        entries = self._reader.read(start, entries_max, bytes_max)
         if not entries:
             return False
         if self._filter is not None:
             self._sort_out(self._filter, entries)
-        if self._cursor.untouched_from(entries[0].position):
+        if self._open.untouched_from(entries[0].position):
             self._send(consumer, entries)
         else:
             self._send_filtered(consumer, entries)
@@ -171,6 +233,7 @@ class SingleActiveDispatcher(Dispatcher):
         messages = sum([entry.messages for entry in entries])
         if messages > consumer.permits:
             entries, messages = _affordable(entries, consumer.permits)
+        self._pass_by(entries[-1])
         self._hand_out(consumer, [_new_tuple(Delivery, (entry, 0, None)) for entry in entries], messages)
 
     def _sort_out(self, wanted: StickyRanges[Consumer], entries: list[StoredEntry]) -> None:
@@ -183,25 +246,22 @@ class SingleActiveDispatcher(Dispatcher):
 
     def _send_filtered(self, consumer: Consumer, entries: list[StoredEntry]) -> None:
         """Leave out what is acknowledged and mask batches of which a part is; acknowledged messages cost no permits."""
-        is_acked, partial = self._cursor.is_acked, self._cursor.partial
+        left_of = self._open.left_of
         deliveries: list[Delivery] = []
         messages = 0
         for entry in entries:
-            position = entry.position
-            if is_acked(position):
+            bits = left_of(entry.position, entry.messages)
+            if not bits:
                 continue
             if messages >= consumer.permits:
                 break
-            bits = partial.get(position)
-            deliveries.append(Delivery(entry, 0, words_of_bits(bits) if bits else None))
-            messages += bits.bit_count() if bits else entry.messages
+            deliveries.append(_delivery(entry, bits))
+            messages += bits.bit_count()
+        self._pass_by(deliveries[-1].entry if deliveries else entries[-1])
         if deliveries:
             self._hand_out(consumer, deliveries, messages)
-        else:
-            self._pass_by(entries[-1])
 
     def _hand_out(self, consumer: Consumer, deliveries: list[Delivery], messages: int) -> None:
-        self._pass_by(deliveries[-1].entry)
         self._average_messages = max(1.0, messages / len(deliveries))
         size = sum([len(delivery.entry.body) for delivery in deliveries])
         for traffic in (self._context.traffic, self._context.host.traffic_out):
@@ -213,6 +273,11 @@ class SingleActiveDispatcher(Dispatcher):
     def _pass_by(self, entry: StoredEntry) -> None:
         ledger, number = entry.position
         self.read_position = Position(ledger, number + 1)
+
+
+def _delivery(entry: StoredEntry, bits: int) -> Delivery:
+    """Delivery of the messages ``bits`` of ``entry``."""
+    return Delivery(entry, 0, None if bits == all_bits(entry.messages) else words_of_bits(bits))
 
 
 def _affordable(entries: list[StoredEntry], permits: int) -> tuple[list[StoredEntry], int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from broker_core.base.clock import Clock
-from broker_core.base.errors import ConsumerBusyError, NotAllowedError, ServerError
+from broker_core.base.errors import ConsumerBusyError, NotAllowedError, ServerError, TransactionConflictError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
@@ -25,6 +25,7 @@ from broker_core.broker.requests import AckId, AckKind, SubscribeRequest
 from broker_core.broker.sinks import ConsumerSink, Delivery
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.entry_peek import sticky_key
+from broker_core.wire.heads import TxnId
 
 KEYLESS = b"NONE_KEY"
 """The key of messages without one where they all go to one consumer (semantics 1.6)."""
@@ -139,6 +140,24 @@ class IgnoredAcks:
         return None
 
 
+class RefusedTransactionalAcks:
+    """Refuses every ack in a transaction: nothing is kept that an abort could deliver again."""
+
+    def ack(
+        self, consumer: Consumer, transaction: TxnId, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None
+    ) -> None:
+        if on_done is not None:
+            on_done(self.problem(consumer, transaction, kind, ids))
+
+    def problem(
+        self, consumer: Consumer, transaction: TxnId, kind: AckKind, ids: Sequence[AckId]
+    ) -> ServerError | None:
+        return TransactionConflictError(
+            f"messages of subscription {consumer.subscription.name!r} are not stored: no transaction has them",
+            hint="acknowledge outside of any transaction, or use a persistent:// topic",
+        )
+
+
 class NonPersistentSubscription:
     """Offers each message to one of its consumers, of which there may be ``consumers_max`` (0: any number). ``dropped``
     counts the messages that no consumer could take."""
@@ -158,6 +177,7 @@ class NonPersistentSubscription:
         self._unused = unused
         self.consumers_max = settings.max_consumers_per_subscription
         self.acks = IgnoredAcks(clock)
+        self.transactional_acks = RefusedTransactionalAcks()
         self.dispatcher = make_choice(request, topic, settings)
 
     def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:

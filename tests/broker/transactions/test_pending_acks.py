@@ -22,7 +22,7 @@ BATCH = 5
 class OneLedger:
     """A log of ten entries."""
 
-    readable_end = Position(1, 9)
+    readable_end = last_confirmed = Position(1, 9)
 
     def next_valid(self, position: Position) -> Position:
         return Position(1, max(position.entry + 1, 0))

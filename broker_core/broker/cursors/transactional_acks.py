@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``TransactionalAcks``: the acknowledgements of one subscription inside transactions, from the ACK to the end.
+
+An ACK is checked, noted (``PendingAcks``), stored, and told to the dispatcher, all in one turn; it is answered when it
+is durable. From then on nobody is given its messages. A commit moves the cursor, and only when that is durable the
+stored acknowledgements are deleted, so a crash in between finds them and commits again. An abort gives exactly the
+messages of the transaction back, but a cumulative acknowledgement gives nothing back: it would send old messages behind
+newer ones.
+
+They belong to the transaction, not to the consumer that sent them, so they stay when that leaves. A seek leaves them
+alone as well; it waits for commits that are not durable yet, which would otherwise be applied again behind it.
+Source: Pulsar docs, "Transactions"; PIP-31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from broker_core.base.errors import (
+    PersistenceServerError,
+    ServerError,
+    ServiceNotReadyError,
+    StorageError,
+    TransactionConflictError,
+)
+from broker_core.base.positions import Position
+from broker_core.broker.consumer import Consumer, OnDone
+from broker_core.broker.cursors.acknowledgement import Acknowledgement, size_unknown
+from broker_core.broker.cursors.open_messages import OpenMessages
+from broker_core.broker.requests import AckId, AckKind
+from broker_core.broker.transactions.message_set import WHOLE
+from broker_core.broker.transactions.open_transactions import OpenTransactions
+from broker_core.broker.transactions.participant import ParticipantKey
+from broker_core.broker.transactions.pending_ack_store import PendingAckStore
+from broker_core.broker.transactions.pending_acks import AckedMessages, CumulativeAck, Ended, PendingAcks
+from broker_core.storage.commit import OnDurable
+from broker_core.storage.ledger import UnreadableEntryError
+from broker_core.storage.topic_log import TopicLog
+from broker_core.wire.ack_sets import all_bits, bits_of_words
+from broker_core.wire.heads import TxnId
+
+
+class GivesBack(Protocol):
+    """The dispatcher, as far as transactions are concerned; ``Dispatcher`` says what each method is for."""
+
+    def set_aside(self, position: Position, left: int) -> None: ...
+    def acks_settled(self) -> None: ...
+    def give_back(self, messages: Sequence[tuple[Position, int]]) -> None: ...
+    def give_back_through(self, position: Position) -> None: ...
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class TransactionalAcks:
+    """A ``Participant`` of transactions. ``store`` is None for a non-durable subscription, whose acknowledgements live
+    as long as it does. ``dispatcher`` returns the present one."""
+
+    key: ParticipantKey
+    acks: Acknowledgement
+    open: OpenMessages
+    log: TopicLog
+    transactions: OpenTransactions
+    store: PendingAckStore | None
+    dispatcher: Callable[[], GivesBack]
+    _committing: int = field(default=0, init=False)
+    _waiting: list[tuple[Callable[[], None], OnDone]] = field(default_factory=list, init=False)
+
+    @property
+    def pending(self) -> PendingAcks:
+        """All that is pending."""
+        return self.open.pending
+
+    def recover(self) -> None:
+        """Take over what is stored, right after the cursor was recovered. What is of no open transaction was committed,
+        and is applied."""
+        self.transactions.attach(self.key, self)
+        if self.store is None:
+            return
+        committed = []
+        for transaction, messages, cumulative in list(self.store.recover()):
+            self.pending.add(transaction, messages)
+            if cumulative is not None:
+                self.pending.set_cumulative(cumulative)
+            open_one = self.transactions.get(transaction)
+            if open_one is None:
+                committed.append(transaction)
+            else:
+                open_one.participants.add(self.key)
+        for transaction in committed:
+            self.commit(transaction)
+        if self.pending.any:
+            self._drop_acked()
+
+    def close(self) -> None:
+        """The subscription is unloaded or deleted: transactions end without it."""
+        self.transactions.detach(self.key)
+        waiting, self._waiting = self._waiting, []
+        for _then, on_done in waiting:
+            on_done(ServiceNotReadyError("the topic was unloaded, or the subscription deleted, before the seek"))
+
+    def _drop_acked(self) -> None:
+        """Ordinary acknowledgements have come before these."""
+        cursor, pending = self.acks.cursor, self.pending
+        pending.passed(cursor.mark_delete)
+        for position, _bits in list(pending.union.items()):
+            if cursor.is_acked(position):
+                pending.acked(position, 0)
+            elif position in cursor.partial:
+                pending.acked(position, cursor.partial[position])
+
+    # -- acknowledging
+
+    def ack(
+        self, consumer: Consumer, transaction: TxnId, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None
+    ) -> None:
+        """Acknowledge all of ``ids`` in an open transaction or, if one of them cannot be, none."""
+        answer = on_done or _nobody_asks
+        try:
+            wanted = self._checked(consumer, transaction, kind, ids)
+            self.transactions.require_open(transaction, consumer.request.requester).participants.add(self.key)
+        except ServerError as error:
+            answer(error)
+            return
+        consumer.acked_ms = self.acks.topic.clock.now_ms()
+        if isinstance(wanted, CumulativeAck):
+            self.pending.set_cumulative(wanted)
+            self._store(transaction, (), wanted, answer)
+        else:
+            self.pending.add(transaction, wanted)
+            self._store(transaction, wanted, None, answer)
+            self._set_aside(wanted)
+
+    def problem(
+        self, consumer: Consumer, transaction: TxnId, kind: AckKind, ids: Sequence[AckId]
+    ) -> ServerError | None:
+        """Why ``ack`` would refuse."""
+        try:
+            self._checked(consumer, transaction, kind, ids)
+        except ServerError as error:
+            return error
+        return None
+
+    def _checked(
+        self, consumer: Consumer, transaction: TxnId, kind: AckKind, ids: Sequence[AckId]
+    ) -> CumulativeAck | list[AckedMessages]:
+        """The messages that are to be acknowledged; the ServerError that says why they cannot be."""
+        cursor = self.acks.cursor
+        self.transactions.require_open(transaction, consumer.request.requester)
+        error = self.acks.problem(consumer, kind, ids)
+        if error is not None:
+            raise error
+        wanted: CumulativeAck | list[AckedMessages]
+        try:
+            if kind is AckKind.CUMULATIVE:
+                wanted = self._cumulative(transaction, ids[0])
+                conflict = self.pending.cumulative_conflict(wanted, cursor)
+            else:
+                wanted = self._individual(ids)
+                conflict = self.pending.conflict(transaction, wanted, cursor)
+        except UnreadableEntryError as refused:
+            raise size_unknown(refused) from refused
+        if conflict:
+            raise TransactionConflictError(conflict)
+        return wanted
+
+    def _individual(self, ids: Sequence[AckId]) -> list[AckedMessages]:
+        """The messages that ``ids`` acknowledge, of entries that exist, or that are acknowledged already.
+
+        How many messages a batch has is told by the stored entry: not every client sends that number.
+        """
+        found: list[AckedMessages] = []
+        mark_delete = self.acks.cursor.mark_delete
+        for position, ack_set in ids:
+            if position <= mark_delete:
+                found.append(AckedMessages(position))
+            elif not self.log.contains(position):
+                continue
+            elif ack_set is None:
+                found.append(AckedMessages(position))
+            else:
+                size = self._messages_of(position)
+                if bits := all_bits(size) & ~bits_of_words(ack_set):
+                    found.append(AckedMessages(position, WHOLE if size == 1 else bits, size))
+        return found
+
+    def _cumulative(self, transaction: TxnId, target: AckId) -> CumulativeAck:
+        position, ack_set = target
+        if not self.log.contains(position):
+            before = self.log.previous(self.log.next_valid(position))
+            return CumulativeAck(transaction, min(position, before))
+        if ack_set is None:
+            return CumulativeAck(transaction, position)
+        size = self._messages_of(position)
+        left = bits_of_words(ack_set) & all_bits(size)
+        if left == all_bits(size):
+            return CumulativeAck(transaction, self.log.previous(position))
+        return CumulativeAck(transaction, position, left, size)
+
+    def _messages_of(self, position: Position) -> int:
+        """UnreadableEntryError: nobody can say how many messages an entry has."""
+        return self.log.count_messages(Position(position.ledger, position.entry - 1), position)
+
+    def _store(
+        self, transaction: TxnId, messages: Sequence[AckedMessages], cumulative: CumulativeAck | None, answer: OnDone
+    ) -> None:
+        if self.store is None:
+            answer(None)
+            return
+        if self.store.add(transaction, messages, cumulative):
+            self._replace(transaction)
+        self.store.when_durable(lambda error: answer(None if error is None else _not_stored(error)))
+
+    def _replace(self, transaction: TxnId) -> None:
+        assert self.store is not None
+        self.store.replace(transaction, self.pending.listed(transaction), self.pending.cumulative_of(transaction))
+
+    def _set_aside(self, messages: Sequence[AckedMessages]) -> None:
+        dispatcher = self.dispatcher()
+        for position, bits, size in messages:
+            dispatcher.set_aside(position, 0 if bits == WHOLE else self.open.left_of(position, size))
+        dispatcher.acks_settled()
+
+    # -- the end of a transaction: see Participant
+
+    def prepare(self, transaction: TxnId, on_durable: OnDurable) -> None:
+        """Acknowledgements are changes of the catalogue: they are durable with the last of these."""
+        if self.store is None:
+            on_durable(None)
+        else:
+            self.store.when_durable(on_durable)
+
+    def decide(self, transaction: TxnId, *, committed: bool) -> None:
+        """What is stored of an aborted transaction is deleted with the decision."""
+        if self.store is not None and not committed:
+            self.store.forget(transaction)
+
+    def commit(self, transaction: TxnId) -> None:
+        """Acknowledge for good; a transaction that has nothing here changes nothing."""
+        ended = self.pending.end(transaction)
+        if not _anything(ended) and (self.store is None or not self.store.has(transaction)):
+            return
+        self._committing += 1
+
+        def durable(error: StorageError | None) -> None:
+            self._committing -= 1
+            if error is None and self.store is not None:
+                self.store.forget(transaction)
+            if not self._committing:
+                self._go_on()
+
+        self.acks.commit(ended, durable)
+
+    def abort(self, transaction: TxnId) -> None:
+        """Deliver the messages again that are neither acknowledged nor pending in another transaction."""
+        ended = self.pending.end(transaction)
+        dispatcher = self.dispatcher()
+        back = []
+        for position, bits, size in ended.messages:
+            left = self.open.left_of(position, size) if bits != WHOLE else self._left_of_whole(position)
+            if left & bits:
+                back.append((position, left & bits))
+        dispatcher.give_back(back)
+        if ended.cumulative is not None:
+            dispatcher.give_back_through(ended.cumulative.position)
+
+    def _left_of_whole(self, position: Position) -> int:
+        """The open messages of an entry of which nobody needs to know how many there are."""
+        cursor = self.acks.cursor
+        return 0 if cursor.is_acked(position) else cursor.partial.get(position, WHOLE)
+
+    # -- seeks
+
+    def before_seek(self, then: Callable[[], None], on_done: OnDone) -> None:
+        """Call ``then`` once no commit is under way, or ``on_done`` with the reason why that will not be. What ordinary
+        acknowledgements have taken out of transactions is taken out of what is stored before: the seek may take back
+        these."""
+
+        def go() -> None:
+            if self.store is not None:
+                for transaction in self.pending.outdated:
+                    self._replace(transaction)
+                self.pending.outdated.clear()
+            then()
+
+        if self._committing:
+            self._waiting.append((go, on_done))
+        else:
+            go()
+
+    def _go_on(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for then, _on_done in waiting:
+            then()
+
+
+def _anything(ended: Ended) -> bool:
+    return bool(ended.messages) or ended.cumulative is not None
+
+
+def _not_stored(error: StorageError) -> ServerError:
+    return PersistenceServerError(f"the acknowledgement was not stored: {error.message}")
+
+
+def _nobody_asks(_error: ServerError | None) -> None:
+    """Every client of transactions waits for an answer; what is sent without asking for one is done all the same."""
