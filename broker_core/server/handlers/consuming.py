@@ -21,7 +21,7 @@ from broker_core.base.errors import (
 )
 from broker_core.base.limits import CONSUMER_NAME_BYTES_MAX
 from broker_core.base.names import TopicName, check_properties, check_subscription_name
-from broker_core.base.positions import Position, to_signed64
+from broker_core.base.positions import Position, to_signed64, to_unsigned64
 from broker_core.broker.requests import (
     AckId,
     AckKind,
@@ -37,7 +37,7 @@ from broker_core.server.channels import ConsumerChannel
 from broker_core.server.handlers.transactions import requester_of
 from broker_core.server.session import Session
 from broker_core.wire import commands
-from broker_core.wire.heads import AckHead, FlowHead
+from broker_core.wire.heads import AckHead, FlowHead, TxnId
 from broker_core.wire.large_commands import LongList
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
@@ -176,23 +176,29 @@ def handle_acks(session: Session, heads: Sequence[AckHead]) -> None:
 
 
 def handle_ack(session: Session, command: BaseCommand) -> None:
-    """Acknowledge; answered only if the client gave a request id, and then after the ack is durable."""
+    """Acknowledge; answered only if the client gave a request id, and then after the ack is durable. The answer names the
+    transaction of the ack."""
     ack = command.ack
-    on_done = _ack_receipt(session, ack.consumer_id, ack.request_id) if ack.HasField("request_id") else None
+    transaction = _transaction(ack)
+    receipt = _ack_receipt(session, ack.consumer_id, ack.request_id, transaction)
+    on_done = receipt if ack.HasField("request_id") else None
     channel = session.consumers.get(ack.consumer_id)
-    refusal: ServerError
     if channel is None:
-        refusal = _no_consumer(ack.consumer_id)
-    elif ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
-        refusal = NotAllowedError(
-            "an acknowledgement belongs to a transaction, which this broker does not have",
-            hint="acknowledge outside of any transaction",
-        )
-    else:
-        channel.consumer.ack(AckKind(ack.ack_type), [_ack_id(data) for data in ack.message_id], on_done)
+        if on_done is not None:
+            on_done(_no_consumer(ack.consumer_id))
         return
-    if on_done is not None:
-        on_done(refusal)
+    kind, ids = AckKind(ack.ack_type), [_ack_id(data) for data in ack.message_id]
+    if transaction is None:
+        channel.consumer.ack(kind, ids, on_done)
+    else:
+        channel.consumer.ack_in(transaction, kind, ids, on_done)
+
+
+def _transaction(ack: CommandAck) -> TxnId | None:
+    """The transaction of an ack. Its fields decide whether it has one, not their values: the first one is (0,0)."""
+    if not (ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits")):
+        return None
+    return TxnId(to_signed64(ack.txnid_most_bits), to_signed64(ack.txnid_least_bits))
 
 
 def _ack_id(data: MessageIdData) -> AckId:
@@ -204,11 +210,16 @@ def _no_consumer(consumer_id: int) -> ConsumerNotFoundError:
     return ConsumerNotFoundError(f"consumer {consumer_id} is not registered on this connection")
 
 
-def _ack_receipt(session: Session, consumer_id: int, request_id: int) -> Callable[[ServerError | None], None]:
+def _ack_receipt(
+    session: Session, consumer_id: int, request_id: int, transaction: TxnId | None = None
+) -> Callable[[ServerError | None], None]:
     def done(error: ServerError | None) -> None:
         answer = BaseCommand(type=BaseCommand.ACK_RESPONSE)
         answer.ackResponse.consumer_id = consumer_id
         answer.ackResponse.request_id = request_id
+        if transaction is not None:
+            answer.ackResponse.txnid_most_bits = to_unsigned64(transaction.most_bits)
+            answer.ackResponse.txnid_least_bits = to_unsigned64(transaction.least_bits)
         if error is not None:
             answer.ackResponse.error = commands.error_code(error)
             answer.ackResponse.message = str(error)
@@ -230,6 +241,9 @@ def handle_long_list(session: Session, long: LongList) -> Iterator[None]:
     for serialised, is_last in long.commands():
         command = commands.parse_command(serialised)
         if long.is_ack:
+            if _transaction(command.ack) is not None and _ack_problem(session, command.ack, long.ids) is not None:
+                handle_ack(session, command)  # another transaction came between the steps
+                return
             if not is_last:
                 command.ack.ClearField("request_id")
             handle_ack(session, command)
@@ -245,7 +259,11 @@ def _ack_problem(session: Session, ack: CommandAck, ids: int) -> ServerError | N
         return _no_consumer(ack.consumer_id)
     if ids > len(ack.message_id) and ack.ack_type == CommandAck.Cumulative:
         ack.message_id.add(ledgerId=0, entryId=0)  # or one that stands alone in the last part would do
-    return channel.consumer.ack_problem(AckKind(ack.ack_type), [_ack_id(data) for data in ack.message_id])
+    kind, named = AckKind(ack.ack_type), [_ack_id(data) for data in ack.message_id]
+    transaction = _transaction(ack)
+    if transaction is None:
+        return channel.consumer.ack_problem(kind, named)
+    return channel.consumer.ack_in_problem(transaction, kind, named)
 
 
 def handle_redeliver(session: Session, command: BaseCommand) -> None:
