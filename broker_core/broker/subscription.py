@@ -255,6 +255,7 @@ class Subscription:
         """Acknowledge everything up to ``position``: it expired, was skipped or evicted. ``on_done`` hears when that is
         durable."""
         self.acks.pass_over(position, on_done)
+        self.transactional_acks.forget_void()
         self.dispatcher.entries_came()
 
     def cancel(self, position: Position, on_done: OnDone | None = None) -> bool:

@@ -14,7 +14,7 @@ Source: Pulsar docs, "Transactions"; PIP-31.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -35,6 +35,7 @@ from broker_core.broker.transactions.open_transactions import OpenTransactions
 from broker_core.broker.transactions.participant import ParticipantKey
 from broker_core.broker.transactions.pending_ack_store import PendingAckStore
 from broker_core.broker.transactions.pending_acks import AckedMessages, CumulativeAck, Ended, PendingAcks
+from broker_core.broker.transactions.transaction import Transaction
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
@@ -47,8 +48,7 @@ class GivesBack(Protocol):
 
     def set_aside(self, position: Position, left: int) -> None: ...
     def acks_settled(self) -> None: ...
-    def give_back(self, messages: Sequence[tuple[Position, int]]) -> None: ...
-    def give_back_through(self, position: Position) -> None: ...
+    def give_back(self, messages: Mapping[Position, int], cumulative: CumulativeAck | None) -> None: ...
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -74,7 +74,6 @@ class TransactionalAcks:
     def recover(self) -> None:
         """Take over what is stored, right after the cursor was recovered. What is of no open transaction was committed,
         and is applied."""
-        self.transactions.attach(self.key, self)
         if self.store is None:
             return
         committed = []
@@ -86,11 +85,15 @@ class TransactionalAcks:
             if open_one is None:
                 committed.append(transaction)
             else:
-                open_one.participants.add(self.key)
+                self._join(open_one)
         for transaction in committed:
             self.commit(transaction)
         if self.pending.any:
             self._drop_acked()
+
+    def _join(self, transaction: Transaction) -> None:
+        transaction.participants.add(self.key)
+        self.transactions.attach(self.key, self)
 
     def close(self) -> None:
         """The subscription is unloaded or deleted: transactions end without it."""
@@ -118,7 +121,7 @@ class TransactionalAcks:
         answer = on_done or _nobody_asks
         try:
             wanted = self._checked(consumer, transaction, kind, ids)
-            self.transactions.require_open(transaction, consumer.request.requester).participants.add(self.key)
+            self._join(self.transactions.require_open(transaction, consumer.request.requester))
         except ServerError as error:
             answer(error)
             return
@@ -254,33 +257,33 @@ class TransactionalAcks:
     def abort(self, transaction: TxnId) -> None:
         """Deliver the messages again that are neither acknowledged nor pending in another transaction."""
         ended = self.pending.end(transaction)
-        dispatcher = self.dispatcher()
-        back = []
+        back = {}
         for position, bits, size in ended.messages:
             left = self.open.left_of(position, size) if bits != WHOLE else self._left_of_whole(position)
             if left & bits:
-                back.append((position, left & bits))
-        dispatcher.give_back(back)
-        if ended.cumulative is not None:
-            dispatcher.give_back_through(ended.cumulative.position)
+                back[position] = left & bits
+        self.dispatcher().give_back(back, ended.cumulative)
 
     def _left_of_whole(self, position: Position) -> int:
         """The open messages of an entry of which nobody needs to know how many there are."""
         cursor = self.acks.cursor
         return 0 if cursor.is_acked(position) else cursor.partial.get(position, WHOLE)
 
-    # -- seeks
+    # -- when the cursor moves otherwise
+
+    def forget_void(self) -> None:
+        """Take what ordinary acknowledgements have taken out of transactions out of what is stored."""
+        if self.store is not None:
+            for transaction in self.pending.outdated:
+                self._replace(transaction)
+            self.pending.outdated.clear()
 
     def before_seek(self, then: Callable[[], None], on_done: OnDone) -> None:
-        """Call ``then`` once no commit is under way, or ``on_done`` with the reason why that will not be. What ordinary
-        acknowledgements have taken out of transactions is taken out of what is stored before: the seek may take back
-        these."""
+        """Call ``then`` once no commit is under way, or ``on_done`` with the reason why that will not be. Void ones are
+        forgotten before, for the seek may take back the ordinary acknowledgements that made them void."""
 
         def go() -> None:
-            if self.store is not None:
-                for transaction in self.pending.outdated:
-                    self._replace(transaction)
-                self.pending.outdated.clear()
+            self.forget_void()
             then()
 
         if self._committing:

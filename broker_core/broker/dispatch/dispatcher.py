@@ -29,6 +29,7 @@ from broker_core.broker.dispatch.unacked_limits import BrokerUnacked
 from broker_core.broker.rate_limits import RateLimit
 from broker_core.broker.rates import Traffic
 from broker_core.broker.requests import KeySharedPolicy
+from broker_core.broker.transactions.pending_acks import CumulativeAck
 
 NO_TYPE: Final = "None"
 """The type of a subscription without consumers (semantics 2.1.1)."""
@@ -152,12 +153,9 @@ class Dispatcher:
     def acks_settled(self) -> None:
         """All acknowledgements of this request were reported."""
 
-    def give_back(self, messages: Sequence[tuple[Position, int]]) -> None:
-        """Messages, as bits by entry, are open again: a transaction was aborted that had acknowledged them."""
-
-    def give_back_through(self, position: Position) -> None:
-        """Everything up to ``position`` is open again that is not acknowledged otherwise: a cumulative acknowledgement
-        was aborted. Only entries that it has kept from the present consumers are sent."""
+    def give_back(self, messages: Mapping[Position, int], cumulative: CumulativeAck | None) -> None:
+        """Messages, as bits by entry, are open again: a transaction was aborted that had acknowledged them. Of what it
+        had acknowledged cumulatively only that is sent which was kept from the present consumers."""
 
     def settings_changed(self, settings: Settings) -> None:
         """A policy was changed: these settings are in force from now on."""

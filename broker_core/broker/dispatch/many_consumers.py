@@ -39,7 +39,7 @@ Source: Pulsar docs, "Subscription types - Shared"; semantics 2.4, 3.3, 4.4, 6.2
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker_core.base.positions import Position
@@ -53,7 +53,7 @@ from broker_core.broker.dispatch.round_robin import RoundRobin
 from broker_core.broker.rate_limits import Gate, Room
 from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.sinks import Delivery
-from broker_core.broker.transactions.message_set import WHOLE
+from broker_core.broker.transactions.pending_acks import CumulativeAck
 from broker_core.wire.ack_sets import words_of_bits
 
 _SHARE_OF_A_PASS: Final = 2
@@ -160,21 +160,19 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
         if self._passes.woken:
             self._passes.kick()
 
-    def give_back(self, messages: Sequence[tuple[Position, int]]) -> None:
-        """An entry that was not read yet will be."""
-        for position, bits in messages:
-            if position < self.source.read_position:
-                self.book.give_back(position, bits)
-        self._passes.kick()
-
-    def give_back_through(self, position: Position) -> None:
-        """None of them was given out: the acknowledgement is older than this dispatcher, as it is of another type."""
-        cursor, log = self._cursor, self._context.reader.log
-        each = cursor.first_unacked()
-        while each <= position and each < self.source.read_position:
-            if each not in self.book.owners:
-                self.book.give_back(each, WHOLE)
-            each = cursor.skip_acked(log.next_valid(each))
+    def give_back(self, messages: Mapping[Position, int], cumulative: CumulativeAck | None) -> None:
+        """An entry that was not read yet will be. A cumulative acknowledgement is of a dispatcher of another type, so
+        nothing of it was given out by this one."""
+        read_position = self.source.read_position
+        back = {position: bits for position, bits in messages.items() if position < read_position}
+        if cumulative is not None:
+            cursor, log = self._cursor, self._context.reader.log
+            each = cursor.skip_acked(cursor.first_unacked())
+            while each <= cumulative.position and each < read_position:
+                back[each] = back.get(each, 0) | cumulative.covers(each)
+                each = cursor.skip_acked(log.next_valid(each))
+        for position, bits in back.items():
+            self.book.give_back(position, bits)
         self._passes.kick()
 
     def _send_what_comes_back(self) -> None:

@@ -9,7 +9,7 @@ Source: Pulsar docs, "Subscription types"; semantics 2.2, 2.3.4, 2.3.5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 
 from broker_core.base.clock import TimerHandle
@@ -24,6 +24,7 @@ from broker_core.broker.rate_limits import Gate
 from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.sinks import Delivery
 from broker_core.broker.transactions.message_set import WHOLE, MessageSet
+from broker_core.broker.transactions.pending_acks import CumulativeAck
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.ack_sets import all_bits, words_of_bits
 from broker_core.wire.entry_peek import sticky_key
@@ -127,7 +128,7 @@ class SingleActiveDispatcher(Dispatcher):
 
     def read_again(self, positions: Sequence[Position]) -> None:
         """Reading goes on where it stopped; ``positions`` were to be sent again."""
-        self.give_back([(position, WHOLE) for position in positions])
+        self.give_back(dict.fromkeys(positions, WHOLE), None)
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Everything unacknowledged again; single ids are not honoured here (semantics 2.3.5.2)."""
@@ -147,19 +148,16 @@ class SingleActiveDispatcher(Dispatcher):
 
     # -- transactions
 
-    def give_back(self, messages: Sequence[tuple[Position, int]]) -> None:
-        """An entry that was not read yet will be."""
-        for position, bits in messages:
+    def give_back(self, messages: Mapping[Position, int], cumulative: CumulativeAck | None) -> None:
+        """An entry that was not read yet will be. What the consumer was given before it acknowledged it cumulatively
+        stays with it: Pulsar sends nothing of that, for it would come behind newer messages."""
+        for position, bits in messages.items():
             if position < self.read_position:
                 self._again.add(position, bits)
-        self._passes.kick()
-
-    def give_back_through(self, position: Position) -> None:
-        """Entries that were sent stay with the consumer: to go back would put them behind newer ones (semantics of
-        Pulsar, which sends none at all)."""
-        for each, bits in self._jumped.items():
-            self._again.add(each, bits)
-        self._jumped.clear()
+        if cumulative is not None:
+            for position, bits in self._jumped.items():
+                self._again.add(position, bits)
+            self._jumped.clear()
         self._passes.kick()
 
     def _skip(self, start: Position) -> Position:
@@ -183,14 +181,18 @@ class SingleActiveDispatcher(Dispatcher):
         entries, missing = self._reader.read_set(wanted, entries_max, bytes_max)
         for position in missing:
             again.remove(position)
+        slot = self._open.pending.cumulative
         deliveries: list[Delivery] = []
         messages = 0
         for entry in entries:
             if messages >= messages_max:
                 break
             position = entry.position
-            bits = again.get(position) & self._open.left_of(position, entry.messages)
+            back = again.get(position)
             again.remove(position)
+            if slot is not None:
+                self._jumped.add(position, back & slot.covers(position))
+            bits = back & self._open.left_of(position, entry.messages)
             if bits:
                 deliveries.append(_delivery(entry, bits))
                 messages += bits.bit_count()

@@ -176,8 +176,8 @@ def handle_acks(session: Session, heads: Sequence[AckHead]) -> None:
 
 
 def handle_ack(session: Session, command: BaseCommand) -> None:
-    """Acknowledge; answered only if the client gave a request id, and then after the ack is durable. The answer names the
-    transaction of the ack."""
+    """Acknowledge; answered only if the client gave a request id, and then after the ack is durable. The answer names
+    the transaction of the ack."""
     ack = command.ack
     transaction = _transaction(ack)
     receipt = _ack_receipt(session, ack.consumer_id, ack.request_id, transaction)
