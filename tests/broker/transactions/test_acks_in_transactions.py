@@ -46,10 +46,10 @@ def bits(*indexes: int) -> int:
 
 
 class TestTraces:
-    """16.3 Traces on one subscription."""
+    """9.8: traces on one subscription."""
 
     def test_parts_of_a_batch_in_three_transactions(self) -> None:
-        """16.3.1, T9, #14327: after an abort only its own messages come again; what others have pending does not."""
+        """9.8.7 (T9, #14327, #16032, #19581): after an abort its own messages come again, and not those of others."""
         world = World()
         (p,) = world.publish(1, messages=BATCH)
         consumer, mailbox = world.subscribe(SHARED)
@@ -67,7 +67,7 @@ class TestTraces:
         assert taken(mailbox) == []
 
     def test_a_rest_that_is_pending_is_given_to_nobody(self) -> None:
-        """16.3.2: 0 to 2 are acknowledged for good, 3 and 4 pending; after the abort just these come."""
+        """9.8.1, 9.8.7: 0 to 2 are acknowledged for good, 3 and 4 pending; after the abort just these come."""
         world = World()
         (p,) = world.publish(1, messages=BATCH)
         consumer, _ = world.subscribe(SHARED)
@@ -83,7 +83,7 @@ class TestTraces:
         assert [(position, left) for position, left, _ in taken(other)] == [(p, bits(3, 4))]
 
     def test_one_message_has_one_transaction(self) -> None:
-        """16.3.3: a second transaction conflicts on index 1 and not on index 2; each end concerns its own."""
+        """9.8.2, 9.8.6: a second transaction conflicts on index 1 and not on index 2; each end concerns its own."""
         world = World()
         (p,) = world.publish(1, messages=BATCH)
         consumer, mailbox = world.subscribe(SHARED)
@@ -100,7 +100,7 @@ class TestTraces:
 
     @pytest.mark.parametrize("committed", [True, False])
     def test_an_ordinary_acknowledgement_wins(self, *, committed: bool) -> None:
-        """16.3.4, 8.3: before, it conflicts; behind, both are accepted, and the message stays acknowledged."""
+        """9.8.5: before, it conflicts; behind, both are accepted, and the message stays acknowledged."""
         world = World()
         first, second = world.publish(2)
         consumer, mailbox = world.subscribe(SHARED)
@@ -116,7 +116,7 @@ class TestTraces:
         assert taken(mailbox) == []
 
     def test_the_slot_of_cumulative_acknowledgements(self) -> None:
-        """16.3.5: one transaction at a time, and that only onwards."""
+        """9.8.3: one transaction at a time, and that only onwards."""
         world = World()
         m = world.publish(5)
         consumer, _ = world.subscribe(EXCLUSIVE)
@@ -130,7 +130,7 @@ class TestTraces:
         assert world.subscription().cursor.mark_delete == m[3]
 
     def test_the_abort_of_a_cumulative_one_sends_nothing_again(self) -> None:
-        """16.3.6, #10431, #14371: the consumer goes on; who connects anew begins at the beginning."""
+        """9.8.7 (#10431, #14371): the consumer goes on; who connects anew begins at the beginning."""
         world = World()
         m = world.publish(5)
         consumer, mailbox = world.subscribe(EXCLUSIVE)
@@ -148,7 +148,7 @@ class TestTraces:
         assert anew.take() == [*m, m5]
 
     def test_both_kinds_in_two_transactions(self) -> None:
-        """16.3.7: the commit of the individual one is applied though another transaction has the slot."""
+        """9.8.6: the commit of the individual one is applied though another transaction has the slot."""
         world = World()
         m = world.publish(5)
         consumer, _ = world.subscribe(EXCLUSIVE)
@@ -164,7 +164,7 @@ class TestTraces:
         assert cursor.mark_delete == m[2]
 
     def test_a_key_is_free_as_soon_as_its_messages_are_pending(self) -> None:
-        """16.3.8, 8.4.4: another consumer may have the next of the key at once, and what is aborted comes behind it."""
+        """9.8.8: another consumer may have the next of the key at once, and what is aborted comes behind it."""
         world = World()
         producer, _ = world.produce()
 
@@ -190,10 +190,10 @@ class TestTraces:
 
 
 class TestTheAnswer:
-    """8.1, 9.6: what is checked, and when the answer comes."""
+    """9.8.1 to 9.8.4: what is checked, and when the answer comes."""
 
     def test_it_comes_when_the_acknowledgement_is_durable(self) -> None:
-        """13.1: the answer waits for the change of the catalogue; after it a crash keeps the message pending."""
+        """9.8.1: the answer waits for the change of the catalogue; after it a crash keeps the message pending."""
         world = World()
         m = world.publish(2)
         consumer, _ = world.subscribe(SHARED)
@@ -209,7 +209,7 @@ class TestTheAnswer:
         assert mailbox.take() == [m[1]]
 
     def test_a_transaction_that_is_not_open_acknowledges_nothing(self) -> None:
-        """T8: after the decision, and of one that never was."""
+        """9.8.1 (T8): after the decision, and of one that never was."""
         world = World()
         m = world.publish(1)
         consumer, _ = world.subscribe(SHARED)
@@ -221,7 +221,7 @@ class TestTheAnswer:
         assert not world.subscription().transactional_acks.pending.any
 
     def test_a_message_that_does_not_exist_yet_is_refused(self) -> None:
-        """3.3.3: as outside of transactions."""
+        """9.8.1: as outside of transactions."""
         world = World()
         m = world.publish(1)
         consumer, _ = world.subscribe(SHARED)
@@ -231,7 +231,7 @@ class TestTheAnswer:
         assert not world.subscription().transactional_acks.pending.any
 
     def test_cumulative_on_shared_is_refused(self) -> None:
-        """8.2.1: Pulsar says that it is done, and does nothing."""
+        """9.8.3: Pulsar says that it is done, and does nothing."""
         world = World()
         m = world.publish(1)
         consumer, _ = world.subscribe(SHARED)
@@ -239,7 +239,7 @@ class TestTheAnswer:
         assert refusal(world, ack_through_in(one, consumer, m[0])) is NotAllowedError
 
     def test_cumulative_names_one_message(self) -> None:
-        """8.2.1: exactly one."""
+        """9.8.3: exactly one."""
         world = World()
         m = world.publish(2)
         consumer, _ = world.subscribe(EXCLUSIVE)
@@ -248,7 +248,7 @@ class TestTheAnswer:
         assert refusal(world, done) is NotAllowedError
 
     def test_a_message_that_was_never_delivered_can_be_acknowledged(self) -> None:
-        """8.1: not by this consumer, nor by any."""
+        """9.8.1: not by this consumer, nor by any."""
         world = World()
         m = world.publish(3)
         consumer, mailbox = world.subscribe(SHARED, permits=1)
@@ -263,7 +263,7 @@ class TestTheAnswer:
         assert mailbox.take() == [m[1]]
 
     def test_messages_that_are_not_stored_are_in_no_transaction(self) -> None:
-        """7: TransactionConflict on a topic that is not persistent."""
+        """9.8.10: TransactionConflict on a topic that is not persistent."""
         world = World()
         name = TopicName.parse("non-persistent://public/default/n")
         topic = world.broker.any_topic(name, create=True)
@@ -272,7 +272,7 @@ class TestTheAnswer:
         assert refusal(world, ack_in(one, consumer, Position(0, 0))) is TransactionConflictError
 
     def test_an_empty_set_acknowledges_the_whole_batch(self) -> None:
-        """4.3.5: so the Go client ends a batch; the number of messages is the stored one."""
+        """9.8.4: so the Go client ends a batch; the number of messages is the stored one."""
         world = World()
         (p,) = world.publish(1, messages=3)
         consumer, _ = world.subscribe(SHARED)
@@ -287,10 +287,10 @@ class TestTheAnswer:
 
 
 class TestDispatch:
-    """8.3, 8.4: to whom messages go while they are pending, and after an abort."""
+    """9.8.7, 9.8.8: to whom messages go while they are pending, and after an abort."""
 
     def test_pending_messages_stay_when_their_consumer_leaves(self) -> None:
-        """8.3.4: they belong to the transaction."""
+        """9.8.8: they belong to the transaction."""
         world = World()
         m = world.publish(2)
         consumer, _ = world.subscribe(SHARED)
@@ -307,7 +307,7 @@ class TestDispatch:
         assert taken(other) == [(m[0], 0, 1)]
 
     def test_redelivery_of_a_pending_message_waits_for_the_abort(self) -> None:
-        """8.3.3: the consumer holds it no more, so it cannot ask for it."""
+        """9.8.1: the consumer holds it no more, so it cannot ask for it."""
         world = World()
         m = world.publish(2)
         consumer, mailbox = world.subscribe(SHARED)
@@ -323,7 +323,7 @@ class TestDispatch:
         assert mailbox.take() == [m[0]]
 
     def test_redeliveries_are_counted_on(self) -> None:
-        """8.4.3, #25107: each abort gives one new delivery, and the count rises by one."""
+        """9.8.7 (#25107): each abort gives one new delivery, and the count rises by one."""
         world = World()
         (m,) = world.publish(1)
         consumer, mailbox = world.subscribe(SHARED)
@@ -336,7 +336,7 @@ class TestDispatch:
             assert consumer.pending.unacked == 1
 
     def test_messages_go_back_to_the_consumer_that_holds_their_batch(self) -> None:
-        """8.4.1, #25107: just these, and not the ones that it still holds."""
+        """9.8.7 (#25107): just these, and not the ones that it still holds."""
         world = World()
         (p,) = world.publish(1, messages=BATCH)
         consumer, mailbox = world.subscribe(SHARED, permits=BATCH)
@@ -358,7 +358,7 @@ class TestDispatch:
         assert world.subscription().dispatcher.unacked_messages == 0
 
     def test_messages_that_come_back_wait_for_permits(self) -> None:
-        """8.4.1, T14: meanwhile acknowledgements of the rest of the batch count right."""
+        """9.8.8 (T14): meanwhile acknowledgements of the rest of the batch count right."""
         world = World()
         (p,) = world.publish(1, messages=BATCH)
         consumer, mailbox = world.subscribe(SHARED, permits=1)
@@ -378,7 +378,7 @@ class TestDispatch:
         assert consumer.pending.unacked == 2
 
     def test_a_nack_of_the_rest_brings_all_that_is_open(self) -> None:
-        """8.4.1: what comes back goes with it, once."""
+        """9.8.7: what comes back goes with it, once."""
         world = World()
         (p,) = world.publish(1, messages=BATCH)
         consumer, mailbox = world.subscribe(SHARED, permits=1)
@@ -395,7 +395,7 @@ class TestDispatch:
 
     @pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
     def test_one_active_consumer_gets_exactly_what_was_aborted(self, kind: SubscriptionType) -> None:
-        """8.4.1: through the active consumer, though it has gone on."""
+        """9.8.7: through the active consumer, though it has gone on."""
         world = World()
         m = world.publish(12, messages=lambda number: BATCH if number == 3 else 1)
         consumer, mailbox = world.subscribe(kind)
@@ -412,7 +412,7 @@ class TestDispatch:
 
     @pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
     def test_who_takes_over_gets_what_is_not_pending(self, kind: SubscriptionType) -> None:
-        """T11: neither single messages nor what a cumulative one covers; both come after the abort."""
+        """9.8.1 (T11): neither single messages nor what a cumulative one covers; both come after the abort."""
         world = World()
         m = world.publish(12, messages=lambda number: BATCH if number == 3 else 1)
         consumer, _ = world.subscribe(kind)
@@ -433,7 +433,7 @@ class TestDispatch:
         assert taken(anew) == [(m[5], 0, 0)]
 
     def test_a_cumulative_one_is_kept_from_consumers_of_another_type(self) -> None:
-        """T11, T5: Shared consumers get what it covers after the abort only."""
+        """9.8.1 (T11, T5): Shared consumers get what it covers after the abort only."""
         world = World()
         m = world.publish(12)
         consumer, _ = world.subscribe(EXCLUSIVE)
@@ -448,7 +448,7 @@ class TestDispatch:
         assert anew.take() == m[:4]
 
     def test_an_ordinary_cumulative_one_passes_over_pending_ones(self) -> None:
-        """8.3.1: it is never refused, and they are void."""
+        """9.8.5: it is never refused, and they are void."""
         world = World()
         m = world.publish(4)
         consumer, mailbox = world.subscribe(EXCLUSIVE)
@@ -463,8 +463,8 @@ class TestDispatch:
         assert not world.subscription().transactional_acks.pending.any
 
     def test_a_limit_of_unacknowledged_messages_lets_go_on(self) -> None:
-        """#1534, #1535 of the Go client, T14: ten batches of three under a limit of twenty; no size is sent with an
-        acknowledgement."""
+        """9.8.4 (#1534, #1535 of the Go client, T14): ten batches of three under a limit of twenty; no acknowledgement
+        says how many a batch has."""
         world = World(max_unacked_messages_per_consumer=20)
         m = world.publish(10, messages=3)
         consumer, mailbox = world.subscribe(SHARED)
@@ -483,7 +483,7 @@ class TestDispatch:
         assert world.subscription().cursor.mark_delete == m[-1]
 
     def test_counts_are_right_after_commits_and_aborts(self) -> None:
-        """#26489, T14: what an abort gives back counts again, with the consumer and with the subscription."""
+        """9.8.8 (#26489, T14): what an abort gives back counts again, with the consumer and with the subscription."""
         world = World()
         m = world.publish(6, messages=3)
         consumer, mailbox = world.subscribe(SHARED)
@@ -502,10 +502,10 @@ class TestDispatch:
 
 
 class TestSeeks:
-    """7: pending acknowledgements survive a seek."""
+    """9.8.9: pending acknowledgements survive a seek."""
 
     def test_a_pending_message_stays_hidden(self) -> None:
-        """7: behind the seek as well, until the abort."""
+        """9.8.9: behind the seek as well, until the abort."""
         world = World()
         m = world.publish(3)
         consumer, _ = world.subscribe(SHARED)
@@ -522,7 +522,7 @@ class TestSeeks:
         assert anew.take() == [m[1]]
 
     def test_a_commit_is_not_applied_again_behind_a_seek(self) -> None:
-        """9.2: the seek waits until the commit is durable, and then takes it back for good."""
+        """9.8.9, 9.8.6: the seek waits until the commit is durable, and then takes it back for good."""
         world = World()
         m = world.publish(3)
         consumer, _ = world.subscribe(SHARED)
@@ -542,7 +542,7 @@ class TestSeeks:
         assert anew.take() == m
 
     def test_what_an_ordinary_acknowledgement_took_comes_after_a_seek_and_a_crash(self) -> None:
-        """8.3: it is not pending any more, in what is stored either."""
+        """9.8.5: it is not pending any more, in what is stored either."""
         world = World()
         m = world.publish(3)
         consumer, _ = world.subscribe(SHARED)

@@ -115,7 +115,7 @@ INDIVIDUAL: list[tuple[str, list[Step], bool]] = [
 
 @pytest.mark.parametrize(("before", "accepted"), [row[1:] for row in INDIVIDUAL], ids=[row[0] for row in INDIVIDUAL])
 def test_whole_entry(before: list[Step], accepted: bool) -> None:
-    """8.1: entry 3 is acknowledged in transaction ONE after the steps of the row."""
+    """9.8.2: entry 3 is acknowledged in transaction ONE after the steps of the row."""
     acks = Acks()
     for step in before:
         step(acks)
@@ -143,7 +143,7 @@ PARTS: list[tuple[str, list[Step], bool]] = [
 
 @pytest.mark.parametrize(("before", "accepted"), [row[1:] for row in PARTS], ids=[row[0] for row in PARTS])
 def test_messages_of_a_batch(before: list[Step], accepted: bool) -> None:
-    """8.1: messages 1 and 2 of batch 3 are acknowledged in transaction ONE after the steps of the row."""
+    """9.8.2: messages 1 and 2 of batch 3 are acknowledged in transaction ONE after the steps of the row."""
     acks = Acks()
     for step in before:
         step(acks)
@@ -177,7 +177,7 @@ CUMULATIVE: list[tuple[str, list[Step], bool]] = [
 
 @pytest.mark.parametrize(("before", "accepted"), [row[1:] for row in CUMULATIVE], ids=[row[0] for row in CUMULATIVE])
 def test_cumulative(before: list[Step], accepted: bool) -> None:
-    """8.2: everything up to entry 3 is acknowledged in transaction ONE after the steps of the row."""
+    """9.8.3: everything up to entry 3 is acknowledged in transaction ONE after the steps of the row."""
     acks = Acks()
     for step in before:
         step(acks)
@@ -197,7 +197,7 @@ INTO_A_BATCH: list[tuple[str, list[Step], bool]] = [
 
 @pytest.mark.parametrize(("before", "accepted"), [row[1:] for row in INTO_A_BATCH], ids=[r[0] for r in INTO_A_BATCH])
 def test_cumulative_into_a_batch(before: list[Step], accepted: bool) -> None:
-    """8.2: everything up to message 2 of batch 3 is acknowledged in transaction ONE after the steps of the row."""
+    """9.8.3: everything up to message 2 of batch 3 is acknowledged in transaction ONE after the steps of the row."""
     acks = Acks()
     for step in before:
         step(acks)
@@ -205,7 +205,7 @@ def test_cumulative_into_a_batch(before: list[Step], accepted: bool) -> None:
 
 
 class TestOneConflictOfMany:
-    """8.1: a list of messages is acknowledged as a whole or not at all."""
+    """9.8.2: a list of messages is acknowledged as a whole or not at all."""
 
     def test_nothing_of_the_list_is_pending(self) -> None:
         """T18: a conflicting acknowledgement changes nothing."""
@@ -216,14 +216,14 @@ class TestOneConflictOfMany:
         assert acks.ack(TWO, whole(3), whole(5))
 
     def test_a_message_may_be_named_twice(self) -> None:
-        """8.1 [R] Repeats inside of a transaction are accepted, in one list too."""
+        """9.8.2: repeats inside of a transaction are accepted, in one list too."""
         acks = Acks()
         assert acks.ack(ONE, some(3, 1), some(3, 1), some(3, 2))
         assert acks.pending.listed(ONE) == [some(3, 1, 2)]
 
 
 class TestEnds:
-    """8.4: of the end of a transaction only its own messages know."""
+    """9.8.6, 9.8.7: of the end of a transaction only its own messages know."""
 
     def test_own_bits_leave_and_others_stay(self) -> None:
         """T9: bits of other transactions do not change."""
@@ -268,7 +268,7 @@ class TestEnds:
         assert pending.highest == POSITION_EARLIEST
 
     def test_what_an_ordinary_acknowledgement_took_is_not_ended(self) -> None:
-        """8.3: the ordinary acknowledgement wins; commit and abort find nothing of it."""
+        """9.8.5: the ordinary acknowledgement wins; commit and abort find nothing of it."""
         acks = Acks()
         acks.ack(ONE, whole(3), some(4, 0, 1))
         acks.plain(3)

@@ -202,7 +202,7 @@ class PendingModel(SubscriptionModel):
         self._begin_anew()
 
     def _excuse_pending(self) -> None:
-        """What comes back after an abort comes behind later entries of its key (8.4.4)."""
+        """What comes back after an abort comes behind later entries of its key (9.8.8)."""
         self.first_sent.update(position for position in self.open if self.pending_at(position))
 
     def _begin_anew(self) -> None:
@@ -233,7 +233,7 @@ class PendingModel(SubscriptionModel):
         self.acks[transaction] = []
 
     def conflicts(self, transaction: TxnId, acks: list[tuple[Position, int | None]]) -> bool:
-        """8.1; None stands for a whole entry."""
+        """9.8.2; None stands for a whole entry."""
         own = self.pending[transaction]
         for position, bits in acks:
             everything = all_bits(self.log[position].messages)
@@ -265,7 +265,7 @@ class PendingModel(SubscriptionModel):
         return asked
 
     def conflicts_through(self, slot: Slot, mark_delete: Position) -> bool:
-        """8.2."""
+        """9.8.3."""
         now = self.slot
         if slot.position <= mark_delete:
             return True

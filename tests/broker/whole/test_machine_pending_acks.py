@@ -84,13 +84,13 @@ class PendingAcksMachine(WholeBrokerMachine):
     @precondition(lambda self: self.log and self.open_ones)
     @rule(name=WHICH, who=PICK, txn=PICK, which=st.lists(st.tuples(PICK, BITS), min_size=1, max_size=3))
     def ack_any_in_transaction(self, name: str, who: int, txn: int, which: list[tuple[int, int | None]]) -> None:
-        """8.1: any messages of any entries."""
+        """9.8.2: any messages of any entries."""
         self.ack_in(name, who, txn, [(self.pick_entry(number), bits) for number, bits in which])
 
     @precondition(lambda self: self.open_ones)
     @rule(name=WHICH, who=PICK, txn=PICK, first=st.integers(0, 2), bits=st.lists(BITS, min_size=1, max_size=4))
     def work_in_transaction(self, name: str, who: int, txn: int, first: int, bits: list[int | None]) -> None:
-        """8.1: some of what came, and more is wanted."""
+        """9.8.1, 9.8.2: some of what came, and more is wanted."""
         _, client = self.client(name, who)
         if client is not None:
             seen = client.seen[first : first + len(bits)]
@@ -143,7 +143,7 @@ class PendingAcksMachine(WholeBrokerMachine):
     @precondition(lambda self: self.log and self.open_ones)
     @rule(name=WHICH, who=PICK, txn=PICK, which=PICK, index=st.integers(-1, 3))
     def ack_through_in_transaction(self, name: str, who: int, txn: int, which: int, index: int) -> None:
-        """8.2: whole entries and into batches, where one consumer is served at a time."""
+        """9.8.3: whole entries and into batches, where one consumer is served at a time."""
         model, client = self.client(name, who)
         assert isinstance(model, PendingModel)
         transaction, position = self.pick_transaction(txn), self.pick_entry(which)
@@ -165,7 +165,7 @@ class PendingAcksMachine(WholeBrokerMachine):
     @precondition(lambda self: self.open_ones)
     @rule(txn=PICK, commit=st.booleans(), wait=st.booleans())
     def end_transaction(self, txn: int, commit: bool, wait: bool) -> None:
-        """8.4: both ends, followed by whatever comes."""
+        """9.8.6, 9.8.7: both ends, followed by whatever comes."""
         name = self.pick_transaction(txn)
         if name is None:
             return
@@ -186,7 +186,7 @@ class PendingAcksMachine(WholeBrokerMachine):
     @precondition(lambda self: self.log)
     @rule(name=WHICH, who=PICK, which=PICK, bits=st.integers(0, 15), acks=st.lists(PICK, max_size=2))
     def seek(self, name: str, who: int, which: int, bits: int, acks: list[int]) -> None:
-        """7: what is pending stays so. A commit that is not durable yet is waited for."""
+        """9.8.9: what is pending stays so. A commit that is not durable yet is waited for."""
         self.settle()
         super().seek(name, who, which, bits, acks)
 
