@@ -41,7 +41,7 @@ class Asked:
 
 
 class PendingModel(SubscriptionModel):
-    """What must be true of one subscription with transactions."""
+    """What must be true of one subscription with transactions. It has 33 methods: each event is one."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
