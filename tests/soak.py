@@ -22,6 +22,7 @@ FullDisk                                  a disk that is nearly full at times (r
 Readers                                   readers beside them (1.9.2, 3.6.7) and all of WholeBroker
 Everything                                all of Delays, Chunks, Policies and Readers at once, and limits that change
 BrokerLimit                               the limit of the whole broker (2.4.12) and all of WholeBroker
+PendingAcks                               acknowledgements in transactions (T9 to T11, T14, T18) and all of WholeBroker
 Transaction                               transactions and power loss at any change of the disk (9.1 to 9.7)
 Queue, Redelivery                         I4.1 to I4.5 at the client
 ReadProgress                              seeks, rewinds and reconnects (1.4.6, 1.9.2, 4.4) at the client
