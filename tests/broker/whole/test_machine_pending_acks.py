@@ -17,6 +17,7 @@ from broker_core.broker.transactions.message_set import WHOLE
 from broker_core.broker.transactions.open_transactions import OpenTransactions
 from broker_core.broker.transactions.participant import ParticipantKey
 from broker_core.storage.commit import OnDurable
+from broker_core.testing.sim_disk import POLICIES
 from broker_core.wire.ack_sets import all_bits, words_of_bits
 from broker_core.wire.heads import TxnId
 from tests.broker.transactions.clients import begin
@@ -28,6 +29,9 @@ from tests.broker.whole.topic_machine import NAMES, PICK, calm
 OPEN_MAX = 4
 DAY_MS = 86_400_000
 BITS = st.none() | st.integers(1, 15)
+Named = tuple[int, int | None]
+"""An entry, and the messages of it; None: all of them."""
+
 JUDGE = ParticipantKey(-1)
 """The name under which the machine takes part in each transaction, before everybody else."""
 
@@ -68,9 +72,10 @@ class PendingAcksMachine(WholeBrokerMachine):
 
     # -- rules
 
-    @precondition(lambda self: len(self.open_ones) < OPEN_MAX)
     @rule()
     def begin_transaction(self) -> None:
+        if len(self.open_ones) == OPEN_MAX:
+            return
         name = begin(self.world, ttl_ms=DAY_MS)
         self.open_ones[name] = None
         for model in self.models.values():
@@ -78,16 +83,18 @@ class PendingAcksMachine(WholeBrokerMachine):
         self.attend()
 
     def pick_transaction(self, number: int) -> TxnId | None:
+        """One that may be used; a new one if there are fewer than two."""
+        if len(self.open_ones) < 2:
+            self.begin_transaction()
         usable = [name for name, ending in self.open_ones.items() if ending is None]
         return usable[number % len(usable)] if usable else None
 
-    @precondition(lambda self: self.log and self.open_ones)
+    @precondition(lambda self: self.log)
     @rule(name=WHICH, who=PICK, txn=PICK, which=st.lists(st.tuples(PICK, BITS), min_size=1, max_size=3))
-    def ack_any_in_transaction(self, name: str, who: int, txn: int, which: list[tuple[int, int | None]]) -> None:
+    def ack_any_in_transaction(self, name: str, who: int, txn: int, which: list[Named]) -> None:
         """9.8.2: any messages of any entries."""
         self.ack_in(name, who, txn, [(self.pick_entry(number), bits) for number, bits in which])
 
-    @precondition(lambda self: self.open_ones)
     @rule(name=WHICH, who=PICK, txn=PICK, first=st.integers(0, 2), bits=st.lists(BITS, min_size=1, max_size=4))
     def work_in_transaction(self, name: str, who: int, txn: int, first: int, bits: list[int | None]) -> None:
         """9.8.1, 9.8.2: some of what came, and more is wanted."""
@@ -97,6 +104,30 @@ class PendingAcksMachine(WholeBrokerMachine):
             self.ack_in(name, who, txn, list(zip(seen, bits, strict=False)))
             self.flow(name, who, 5)
             self.settle_down()
+
+    @precondition(lambda self: self.log)
+    @rule(name=WHICH, who=PICK, txn=PICK, which=PICK, off=st.integers(-1, 1), bits=BITS)
+    def ack_near_what_is_pending(self, name: str, who: int, txn: int, which: int, off: int, bits: int | None) -> None:
+        """9.8.2: of the same batch as another transaction, or of one beside it."""
+        model, places = self.models[name], list(self.log)
+        near = [position for messages in model.pending.values() for position in messages]
+        if model.slot is not None:
+            near.append(model.slot.position)
+        near = [position for position in near if position in self.log]
+        if near:
+            place = places.index(near[which % len(near)]) + off
+            self.ack_in(name, who, txn, [(places[place % len(places)], bits)])
+
+    @rule(name=WHICH, who=PICK, bits=st.integers(1, 15), commits=st.lists(st.booleans(), min_size=2, max_size=2))
+    def share_a_batch(self, name: str, who: int, bits: int, commits: list[bool]) -> None:
+        """9.8.2, 9.8.7: two transactions acknowledge parts of one entry, and end one after the other."""
+        _, client = self.client(name, who)
+        if client is None or not client.seen:
+            return
+        for txn, theirs in enumerate((bits, ~bits & 15)):
+            self.ack_in(name, who, txn, [(client.seen[-1], theirs)])
+        for txn, commit in enumerate(commits):
+            self.end_transaction(txn, commit, wait=bool(bits & 1))
 
     def ack_in(self, name: str, who: int, txn: int, wanted: list[tuple[Position, int | None]]) -> None:
         model, client = self.client(name, who)
@@ -140,7 +171,7 @@ class PendingAcksMachine(WholeBrokerMachine):
         assert all(isinstance(each, TransactionConflictError) for each in refusals)
         return refusals[0] if refusals else None
 
-    @precondition(lambda self: self.log and self.open_ones)
+    @precondition(lambda self: self.log)
     @rule(name=WHICH, who=PICK, txn=PICK, which=PICK, index=st.integers(-1, 3))
     def ack_through_in_transaction(self, name: str, who: int, txn: int, which: int, index: int) -> None:
         """9.8.3: whole entries and into batches, where one consumer is served at a time."""
@@ -161,6 +192,27 @@ class PendingAcksMachine(WholeBrokerMachine):
         asked = None if must_conflict else model.pend_through(slot)
         answer = self.ask(client.consumer.ack_in, transaction, AckKind.CUMULATIVE, ids, asked)
         assert (answer is not None) == must_conflict, "T18"
+
+    @calm
+    @precondition(lambda self: self.log)
+    @rule(
+        name=WHICH, who=PICK, which=st.lists(st.tuples(PICK, BITS), min_size=1, max_size=3),
+        commit=st.booleans(), change=st.integers(1, 12), seed=PICK, policy=st.sampled_from(POLICIES),
+    )  # fmt: skip
+    def lose_power_at_the_end(
+        self,
+        name: str,
+        who: int,
+        which: list[Named],
+        commit: bool,
+        change: int,
+        seed: int,
+        policy: Any,
+    ) -> None:
+        """9.8.6, 9.5.1: at any change of the disk between the request and the last thing that follows from it."""
+        self.ack_any_in_transaction(name, who, 0, which)
+        self.end_transaction(0, commit, wait=False)
+        self.lose_power_in(self.settle, change, seed, policy)
 
     @precondition(lambda self: self.open_ones)
     @rule(txn=PICK, commit=st.booleans(), wait=st.booleans())
