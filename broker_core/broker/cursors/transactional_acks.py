@@ -98,6 +98,8 @@ class TransactionalAcks:
     def close(self) -> None:
         """The subscription is unloaded or deleted: transactions end without it."""
         self.transactions.detach(self.key)
+        last = self.dispatcher()
+        self.dispatcher = lambda: last  # not by way of the subscription any more, which has this
         waiting, self._waiting = self._waiting, []
         for _then, on_done in waiting:
             on_done(ServiceNotReadyError("the topic was unloaded, or the subscription deleted, before the seek"))
