@@ -8,9 +8,8 @@ Invariants (semantics I3.1, I3.2): ``mark_delete`` goes back only by ``reset``; 
 acknowledged; all of ``deleted`` and ``partial`` lies after it; no entry is in both; a cleared bit stays cleared.
 The caller checks that positions exist in the log before it acknowledges them.
 
-Transactions: what a transaction acknowledges comes here when it commits. Until then its pending-ack store keeps it as a
-CursorState of its own (acks of the same entries by others conflict with it; an abort drops it). On commit all of it is
-acknowledged in one turn, which the journal writes as one record, so that a crash finds all of it or nothing.
+Transactions: what a transaction acknowledges comes here when it commits, all of it in one turn, which the journal
+writes as one record. Until then it is pending (``transactions.pending_acks``).
 Entries of aborted transactions (``aborted``, which the topic keeps for all its cursors) count as acknowledged, but are
 in no cursor's state and in no record.
 

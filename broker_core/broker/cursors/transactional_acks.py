@@ -274,9 +274,10 @@ class TransactionalAcks:
     # -- when the cursor moves otherwise
 
     def forget_void(self) -> None:
-        """Take what ordinary acknowledgements have taken out of transactions out of what is stored."""
+        """Take what ordinary acknowledgements have taken out of transactions out of what is stored. Nothing is stored
+        any more of one whose abort is decided, and nothing may be: it would count as committed at the next start."""
         if self.store is not None:
-            for transaction in self.pending.outdated:
+            for transaction in filter(self.store.has, self.pending.outdated):
                 self._replace(transaction)
             self.pending.outdated.clear()
 
@@ -304,7 +305,7 @@ def _anything(ended: Ended) -> bool:
 
 
 def _not_stored(error: StorageError) -> ServerError:
-    return PersistenceServerError(f"the acknowledgement was not stored: {error.message}")
+    return PersistenceServerError(f"the acknowledgement was not stored: {error.message}", hint=error.hint)
 
 
 def _nobody_asks(_error: ServerError | None) -> None:

@@ -284,6 +284,24 @@ class TestWhatIsStored:
         world.broker.registry.remove_loaded(NAME)
         commit(world, one)
 
+    def test_nothing_is_stored_behind_the_decision_to_abort(self) -> None:
+        """9.8.5, 9.8.7: not by a seek that forgets what is void either; it would be committed at the next start."""
+        world = World()
+        m = world.publish(3)
+        consumer, _ = world.subscribe(SHARED)
+        world.settle()
+        one = begin(world)
+        ack_in(one, consumer, *m[:2])
+        world.settle()
+        world.broker.transactions.end(one, ANYBODY, lambda _error: None, commit=False)
+        assert rows(world.store.catalogue) == 0, "decided, and not durable yet"
+        ack(consumer, m[0])
+        consumer.seek(m[0], None, lambda _error: None)
+        world.settle()
+        crash(world)
+        assert rows(world.store.catalogue) == 0
+        assert delivered(world) == [(each, 0) for each in m]
+
     def test_a_reader_forgets_them_when_it_leaves(self) -> None:
         """9.8.9: nothing of a non-durable subscription is stored, and a commit finds it gone."""
         world = World()
