@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from broker_core.broker.requests import SubscriptionType
@@ -17,7 +18,7 @@ from tests.broker.world import SHARED, World
 def world(request: pytest.FixtureRequest) -> World:
     """A broker with either tracker."""
     more = {} if request.param == "bucket" else {"delayed_delivery_tracker_factory_class_name": IN_MEMORY}
-    return World(TINY, **more)
+    return World(msgspec.structs.replace(TINY, **more))
 
 
 @pytest.mark.parametrize("kind", [SHARED, SubscriptionType.KEY_SHARED])
