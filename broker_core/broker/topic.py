@@ -86,7 +86,7 @@ def deduplicates(name: TopicName, settings: Settings) -> bool:
 class Topic:
     """A loaded topic. ``subscriptions`` are by name, durable and not.
 
-    A topic has 28 attributes and 33 methods, as producers, subscriptions, transactions and policies meet here; each
+    A topic has 29 attributes and 33 methods, as producers, subscriptions, transactions and policies meet here; each
     asks the part that knows the rule.
     """
 
