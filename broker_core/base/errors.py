@@ -11,10 +11,12 @@
     |- ConnectionLostError         the peer went away; outcomes in flight are unknown
     |- TlsError                    the peer's certificate cannot be trusted, or it does not take ours
     |- OperationTimeoutError       no answer in time; the outcome is unknown
-    |  '- SendUnconfirmedError     a message was sent and never answered; it may or may not be stored
+    |  |- SendUnconfirmedError     a message was sent and never answered; it may or may not be stored
+    |  '- TransactionUnconfirmedError  the end of a transaction was asked for and never answered
     |- AlreadyClosedError          used after close()
     |- QueueFullError              more is waiting to be sent than the producer's limits allow; nothing was sent
     |- RowsUnconfirmedError        a columnar write failed; says which rows may or may not be stored
+    |- TransactionHasOperationFailedError  something in a transaction failed, so that it was not committed
     |- StorageError
     |  |- DataDirLockedError       another process owns the data directory
     |  |- DataFormatError          the data directory is of another format, or its catalogue is damaged
@@ -101,6 +103,13 @@ class SendUnconfirmedError(OperationTimeoutError):
     """
 
 
+class TransactionUnconfirmedError(OperationTimeoutError):
+    """A transaction was to be ended, and its coordinator does not tell whether it was: it may be committed or not.
+
+    The same call may be made again. ``__cause__`` is what came in place of the answer.
+    """
+
+
 class ExistsError(PulsarishError):
     """The object that was to be made exists."""
 
@@ -125,6 +134,13 @@ class RowsUnconfirmedError(PulsarishError):
     def __init__(self, message: str, *, hint: str = "", unknown_rows: tuple[int, ...] = ()) -> None:
         super().__init__(message, hint=hint)
         self.unknown_rows = unknown_rows
+
+
+class TransactionHasOperationFailedError(PulsarishError):
+    """A message or an acknowledgement of a transaction has failed, which is why it was aborted and not committed.
+
+    ``__cause__`` is the first of these failures.
+    """
 
 
 class StorageError(PulsarishError):
@@ -240,6 +256,7 @@ class ConsumerAssignError(ServerError):
 
 class TransactionCoordinatorNotFoundError(ServerError):
     code = 20
+    retriable = True
 
 
 class InvalidTxnStatusError(ServerError):

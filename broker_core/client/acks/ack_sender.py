@@ -18,6 +18,7 @@ from broker_core.client.acks.ack_groups import AckCommand, AckGrouping
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
+from broker_core.client.connecting.waiting import settle
 from broker_core.client.settings.config import ConsumerConfig
 from broker_core.wire.commands import message_id as wire_message_id
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -103,7 +104,7 @@ class AckSender:
         """Acks that want an answer will not get one; all others wait for the next connection."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
-            _settle(future, reason)
+            settle(future, reason)
 
     def _arrange(self, receipt: Receipt | None) -> None:
         """Send now, or when the group is full or its time is over."""
@@ -162,7 +163,7 @@ class AckSender:
         except TimeoutError:
             failure = OperationTimeoutError(f"an acknowledgement was not answered in {limit_s:g} s")
         for future in waiting:
-            _settle(future, failure)
+            settle(future, failure)
 
     def _command(self, acks: AckCommand, request_id: int | None) -> BaseCommand:
         ack = pb.CommandAck(
@@ -173,12 +174,3 @@ class AckSender:
         if request_id is not None:
             ack.request_id = request_id
         return BaseCommand(type=BaseCommand.ACK, ack=ack)
-
-
-def _settle(future: asyncio.Future[None], failure: PulsarishError | None) -> None:
-    if future.done():
-        return
-    if failure is None:
-        future.set_result(None)
-    else:
-        future.set_exception(failure)

@@ -3,7 +3,7 @@
 
 Owns the transport and the tables that say which producer or consumer a command belongs to, how the client introduces
 itself, and how a silent broker is noticed; its requests are in ``requests``. Knows nothing of topics, retries or what
-an entry holds; a port in ``producers``, ``consumers`` or ``topic_watches`` is told once,
+an entry holds; a port in ``producers``, ``consumers``, ``topic_watches`` or ``coordinators`` is told once,
 through ``detached``, when the connection or the broker ends the relation.
 
 Life: opened by ``dialing`` (which awaits the handshake), closed once, for one reason, never reused. Everything
@@ -206,13 +206,15 @@ class KeepAlive:
 
 
 class _Ports:
-    """The producers, consumers and watches of one connection, and the commands that are for one of them."""
+    """The producers, consumers, watches and coordinators of one connection, and the commands that are for one of
+    them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.producers: dict[int, ProducerPort] = {}
         self.consumers: dict[int, ConsumerPort] = {}
         self.topic_watches: dict[int, TopicWatchPort] = {}
+        self.coordinators: dict[int, Port] = {}
 
     def handlers(self) -> dict[int, Callable[[BaseCommand], None]]:
         """Handlers of all commands but the two hot ones."""
@@ -227,10 +229,10 @@ class _Ports:
 
     def detach_all(self, reason: PulsarishError) -> None:
         """The connection has ended. Ports may register elsewhere, or ask for a new connection, while they are told."""
-        ports: list[Port] = [*self.producers.values(), *self.consumers.values(), *self.topic_watches.values()]
-        self.producers.clear()
-        self.consumers.clear()
-        self.topic_watches.clear()
+        tables: list[dict[int, Any]] = [self.producers, self.consumers, self.topic_watches, self.coordinators]
+        ports: list[Port] = [port for table in tables for port in table.values()]
+        for table in tables:
+            table.clear()
         for port in ports:
             port.detached(self._connection, reason, "")
 
@@ -286,6 +288,7 @@ class Connection(asyncio.BufferedProtocol):
         self.producers = self._ports.producers
         self.consumers = self._ports.consumers
         self.topic_watches = self._ports.topic_watches
+        self.coordinators = self._ports.coordinators
         self._config = config
         self._introduction = Introduction(address, identity, credential)
         self._loop = asyncio.get_running_loop()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from broker_core.base.clock import Clock, SystemClock, Timers
 from broker_core.base.names import TopicName
@@ -18,6 +18,10 @@ from broker_core.client.connecting.waiting import looked_at, outcome_of
 from broker_core.client.settings.config import ClientConfig
 
 T = TypeVar("T")
+
+COORDINATOR_REQUEST_IDS: Final = 2**32
+"""The first id of requests that may be sent on several connections, one after the other. Each connection numbers its
+other requests from 0 and ends long before it comes here."""
 
 
 class Closable(Protocol):
@@ -45,6 +49,7 @@ class Network:
         self.next_producer_id = itertools.count().__next__
         self.next_consumer_id = itertools.count().__next__
         self.next_watch_id = itertools.count().__next__
+        self.next_coordinator_request_id = itertools.count(COORDINATOR_REQUEST_IDS).__next__
 
     async def woken(
         self,

@@ -26,6 +26,11 @@ ANSWERS: Final = {
     BaseCommand.WATCH_TOPIC_LIST_SUCCESS: "watchTopicListSuccess",
     BaseCommand.ACK_RESPONSE: "ackResponse",
     BaseCommand.CONSUMER_STATS_RESPONSE: "consumerStatsResponse",
+    BaseCommand.TC_CLIENT_CONNECT_RESPONSE: "tcClientConnectResponse",
+    BaseCommand.NEW_TXN_RESPONSE: "newTxnResponse",
+    BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE: "addPartitionToTxnResponse",
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE: "addSubscriptionToTxnResponse",
+    BaseCommand.END_TXN_RESPONSE: "endTxnResponse",
 }
 """Commands that answer a request, and the field that has its number."""
 

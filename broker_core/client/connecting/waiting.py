@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for something that goes on when the wait is cut off."""
+"""Waiting for something that goes on when the wait is cut off, and telling those who wait."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TypeVar
+
+from broker_core.base.errors import PulsarishError
 
 T = TypeVar("T")
 
@@ -24,3 +26,13 @@ def looked_at(future: asyncio.Future[T]) -> None:
     ``add_done_callback``; tasks that wait are told of the failure all the same."""
     if not future.cancelled():
         future.exception()
+
+
+def settle(future: asyncio.Future[None], failure: PulsarishError | None) -> None:
+    """Complete ``future``, unless who waited has given it up."""
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(None)
+    else:
+        future.set_exception(failure)
