@@ -32,8 +32,10 @@ from broker_core.client.chunks.chunk_split import check_can_be_chunked, chunk_en
 from broker_core.client.connecting.gathered import open_all
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.send_window import SendWindow
+from broker_core.client.connecting.waiting import settle
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.settings.config import ProducerConfig, WriterConfig
+from broker_core.client.transactions.transaction import AsyncTransaction
 from broker_core.wire.batch import (
     UNDECODABLE,
     EncodedEntry,
@@ -46,6 +48,7 @@ from broker_core.wire.batch import (
 )
 from broker_core.wire.compression import codec_of_name
 from broker_core.wire.entry import BytesLike, EntryRef, read_metadata, text_of
+from broker_core.wire.heads import TxnId
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 RowNumbers = NDArray[np.int64]
@@ -69,11 +72,41 @@ class EncodedRows(NamedTuple):
         return len(self.entry.body) + len(self.entry.tail)
 
 
+class _RowsWithin:
+    """The transaction of a writer, and the lanes that take part in it."""
+
+    def __init__(self, network: Network, txn: AsyncTransaction) -> None:
+        self.txn = txn
+        self.lanes: set[int] = set()
+        self._network = network
+
+    async def join(self, topics: dict[int, TopicName]) -> None:
+        """Tell the coordinator of lanes and their topics; raises why it refuses."""
+        await asyncio.gather(*(self._join(topic) for topic in topics.values()))
+        self.lanes.update(topics)
+
+    async def _join(self, topic: TopicName) -> None:
+        self.txn.check_open(self._network)
+        joined: asyncio.Future[None] = self._network.loop.create_future()
+
+        def registered(failure: PulsarishError | None) -> None:
+            settle(joined, failure)
+
+        self.txn.produce(topic, registered)
+        await joined
+
+
 class AsyncEntryWriter:
     """Writes rows to one topic. Made by ``AsyncClient.write_rows``."""
 
     def __init__(
-        self, network: Network, topic: TopicName, partitions: int, config: WriterConfig, window: SendWindow | None
+        self,
+        network: Network,
+        topic: TopicName,
+        partitions: int,
+        config: WriterConfig,
+        window: SendWindow | None,
+        txn: AsyncTransaction | None = None,
     ) -> None:
         self.config = config
         self.topic = topic
@@ -90,6 +123,7 @@ class AsyncEntryWriter:
         names = [topic.partition(index) for index in range(partitions)] or [topic]
         self._lanes = [SendLane(network, each, self._of_lanes) for each in names]
         self._next_sequence_ids: dict[int, int] = {}  # of the lanes that are open
+        self._within = None if txn is None else _RowsWithin(network, txn)
         self._keyless_turn = random.randrange(len(names))
         self._torn: set[tuple[int, int]] = set()  # lane and sequence id of messages of which a chunk has failed
         self._failure: PulsarishError | None = None
@@ -100,18 +134,25 @@ class AsyncEntryWriter:
 
     @classmethod
     async def create(
-        cls, network: Network, topic: TopicName, config: WriterConfig, window: SendWindow | None = None
+        cls,
+        network: Network,
+        topic: TopicName,
+        config: WriterConfig,
+        window: SendWindow | None = None,
+        txn: AsyncTransaction | None = None,
     ) -> AsyncEntryWriter:
         """Find the partitions, and register at every broker concerned unless that is to be lazy.
 
-        ``window``: one that this writer shares with others, instead of its own.
+        ``window``: one that this writer shares with others, instead of its own. ``txn``: a transaction of all rows.
         """
+        if txn is not None:
+            txn.check_open(network)
         if config.chunking_enabled:
             check_can_be_chunked(topic)
         partitions = await network.partitions(topic, f"create a writer of {topic}", create=True)
-        writer = cls(network, topic, partitions, config, window)
+        writer = cls(network, topic, partitions, config, window, txn)
         if not config.lazy_start_partitioned_producers:
-            await writer.open_lanes(range(writer.partitions))
+            await writer._register(range(writer.partitions))
         return writer
 
     @property
@@ -121,9 +162,20 @@ class AsyncEntryWriter:
 
     def closed_lanes(self, routed: Routed) -> list[int]:
         """The partitions among ``routed`` for which ``open_lanes`` has to be called."""
-        return [lane for lane, _ in routed if lane not in self._next_sequence_ids]
+        within = self._within
+        return [
+            lane
+            for lane, _ in routed
+            if lane not in self._next_sequence_ids or (within is not None and lane not in within.lanes)
+        ]
 
-    async def open_lanes(self, lanes: Iterable[int]) -> None:
+    async def open_lanes(self, lanes: Sequence[int]) -> None:
+        """Have partitions take rows: register at their brokers and, in a transaction, with its coordinator."""
+        await self._register(lane for lane in lanes if lane not in self._next_sequence_ids)
+        if self._within is not None and lanes:
+            await self._within.join({lane: self._lanes[lane].topic for lane in lanes})
+
+    async def _register(self, lanes: Iterable[int]) -> None:
         """Register at the brokers of partitions: at all of them or, with an error, at none."""
         opening = list(lanes)
         try:
@@ -173,10 +225,12 @@ class AsyncEntryWriter:
 
     def submit(self, encoded: EncodedRows) -> None:
         """Send an entry for which room was taken in the window; after a failure it is dropped instead."""
-        size, entry = encoded.size_bytes, encoded.entry
+        size, entry, within = encoded.size_bytes, encoded.entry, self._within
         if self._failure is not None or self._closed:
             self.window.give_back(1, size)
             return
+        if within is not None:
+            within.txn.begun()
         self._submitted += 1
         turn = self._submitted
         self._unconfirmed[turn] = encoded
@@ -184,6 +238,8 @@ class AsyncEntryWriter:
         def done(position: Position | None, failure: PulsarishError | None) -> None:
             self.window.give_back(1, size)
             message = (encoded.lane, entry.sequence_id)
+            if within is not None:
+                within.txn.done(failure)
             if failure is not None:
                 self._failure = self._failure or failure
                 if entry.chunks_behind >= 0:
@@ -196,7 +252,9 @@ class AsyncEntryWriter:
         highest = entry.highest_sequence_id if entry.messages > 1 else -1
         is_chunk = entry.chunks_behind >= 0
         self._lanes[encoded.lane].submit(
-            OutgoingEntry(entry.body, entry.messages, entry.sequence_id, highest, done, entry.tail, is_chunk)
+            OutgoingEntry(
+                entry.body, entry.messages, entry.sequence_id, highest, done, entry.tail, is_chunk, self._txn_id
+            )
         )
 
     async def write(self, rows: pa.RecordBatch) -> None:
@@ -220,6 +278,8 @@ class AsyncEntryWriter:
         if not isinstance(cause, PulsarishError):
             cause = PulsarishError(f"a write was cut off ({type(cause).__name__})")
         self._failure = self._failure or cause
+        if self._within is not None:
+            self._within.txn.fail(self._failure)
 
     async def flush(self) -> None:
         """Return when every row is stored; RowsUnconfirmedError says which may not be."""
@@ -260,6 +320,10 @@ class AsyncEntryWriter:
         return OperationTimeoutError(
             f"the writer of {self.topic} found no room in its window for {self.timeout_s:g} s, and sends nothing more"
         )
+
+    @property
+    def _txn_id(self) -> TxnId | None:
+        return None if self._within is None else self._within.txn.id
 
     async def _reserve(self, size: int) -> None:
         while not self.window.try_take(size):
@@ -319,6 +383,7 @@ class AsyncEntryWriter:
             message_bytes_max=of_broker.max_message_size,
             borders=borders,
             cut=cut if config.chunking_enabled else None,
+            transaction=self._txn_id,
         )
 
     async def _leave(self) -> None:

@@ -5,7 +5,7 @@
  (limit, timer, flush). ``KeyBatchBuilder`` has one open
 batch for each key. Pure: the publish time and the producer's name are given. Invariants: messages leave in the
 order in which they were added; their sequence ids increase; a batch of one is sent as a plain message; only a message
-that is too large by itself makes an entry that is.
+that is too large by itself makes an entry that is; all messages of an entry are of one transaction, or of none.
 Source: semantics 1.5, 1.7.5; Pulsar docs, "Binary protocol - Batch messages".
 """
 
@@ -23,7 +23,9 @@ from broker_core.base.positions import to_unsigned64
 from broker_core.client.messages.outgoing import OnSent, OutgoingMessage
 from broker_core.wire.compression import NONE, compress
 from broker_core.wire.entry import BytesLike, seal_entry
+from broker_core.wire.heads import TxnId
 from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.transactions import set_txn_id
 
 _pack_size = struct.Struct(">I").pack
 
@@ -41,6 +43,7 @@ class EncodedBatch(NamedTuple):
     size_bytes: int
     """Sum over the messages as counted by the producer's limits."""
     on_sent: list[OnSent | None]
+    transaction: TxnId | None = None
 
 
 class EntryEncoder:
@@ -52,11 +55,15 @@ class EntryEncoder:
         """Largest payload that the broker takes: a larger batch becomes several."""
         self._codec = codec
 
-    def single(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int) -> tuple[bytes, int]:
+    def single(
+        self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int, transaction: TxnId | None = None
+    ) -> tuple[bytes, int]:
         """The entry of one plain message."""
-        return self._sealed(self.metadata_of(message, sequence_id, publish_time_ms), message.payload)
+        return self._sealed(self.metadata_of(message, sequence_id, publish_time_ms, transaction), message.payload)
 
-    def metadata_of(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int) -> pb.MessageMetadata:
+    def metadata_of(
+        self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int, transaction: TxnId | None = None
+    ) -> pb.MessageMetadata:
         """Metadata of an entry that carries one message, or a chunk of it."""
         metadata = pb.MessageMetadata(
             producer_name=self.producer_name, sequence_id=sequence_id, publish_time=publish_time_ms
@@ -65,11 +72,17 @@ class EntryEncoder:
             metadata.properties.extend(_key_values(message.properties))
         if message.is_delayed:
             metadata.deliver_at_time = message.deliver_at_ms or publish_time_ms + message.deliver_after_ms
+        if transaction is not None:
+            set_txn_id(metadata, transaction)
         _set_common(metadata, message)
         return metadata
 
     def batch(
-        self, messages: list[OutgoingMessage], sequence_ids: list[int], publish_time_ms: int
+        self,
+        messages: list[OutgoingMessage],
+        sequence_ids: list[int],
+        publish_time_ms: int,
+        transaction: TxnId | None = None,
     ) -> tuple[bytes, int]:
         """The entry of several messages. The key of the first one stands for all, for dispatch by key."""
         metadata = pb.MessageMetadata(
@@ -79,6 +92,8 @@ class EntryEncoder:
             num_messages_in_batch=len(messages),
             highest_sequence_id=sequence_ids[-1],
         )
+        if transaction is not None:
+            set_txn_id(metadata, transaction)
         _set_key(metadata, messages[0])
         members: list[bytes] = []
         for message, sequence_id in zip(messages, sequence_ids, strict=True):
@@ -118,17 +133,27 @@ class BatchBuilder:
         self._sequence_ids: list[int] = []
         self._on_sent: list[OnSent | None] = []
         self._size_bytes = 0
+        self._transaction: TxnId | None = None
 
     @property
     def is_full(self) -> bool:
         return len(self._messages) >= self._messages_max or self._size_bytes >= self._bytes_max
 
-    def has_room_for(self, message: OutgoingMessage) -> bool:
+    def has_room_for(self, message: OutgoingMessage, transaction: TxnId | None = None) -> bool:
         """Whether ``message`` fits in the open batch; an empty one takes anything."""
-        return not self._messages or self._size_bytes + message.size_bytes <= self._bytes_max
+        return not self._messages or (
+            self._size_bytes + message.size_bytes <= self._bytes_max and self._transaction == transaction
+        )
 
-    def add(self, message: OutgoingMessage, sequence_id: int, on_sent: OnSent | None) -> None:
-        """Append ``message``."""
+    def add(
+        self,
+        message: OutgoingMessage,
+        sequence_id: int,
+        on_sent: OnSent | None,
+        transaction: TxnId | None = None,
+    ) -> None:
+        """Append ``message``, which has room."""
+        self._transaction = transaction
         self._messages.append(message)
         self._sequence_ids.append(sequence_id)
         self._on_sent.append(on_sent)
@@ -156,10 +181,10 @@ class BatchBuilder:
         count = len(messages)
         if count == 1:
             highest = -1
-            body, payload_bytes = self._encoder.single(messages[0], sequence_ids[0], publish_time_ms)
+            body, payload_bytes = self._encoder.single(messages[0], sequence_ids[0], publish_time_ms, self._transaction)
         else:
             highest = sequence_ids[-1]
-            body, payload_bytes = self._encoder.batch(messages, sequence_ids, publish_time_ms)
+            body, payload_bytes = self._encoder.batch(messages, sequence_ids, publish_time_ms, self._transaction)
         if count > 1 and payload_bytes > self._encoder.payload_bytes_max:
             step = math.ceil(count / math.ceil(payload_bytes / self._encoder.payload_bytes_max))
             return [
@@ -173,7 +198,9 @@ class BatchBuilder:
                     publish_time_ms,
                 )
             ]
-        return [EncodedBatch(body, payload_bytes, count, sequence_ids[0], highest, size_bytes, on_sent)]
+        return [
+            EncodedBatch(body, payload_bytes, count, sequence_ids[0], highest, size_bytes, on_sent, self._transaction)
+        ]
 
 
 def _member(message: OutgoingMessage, sequence_id: int) -> tuple[bytes, bytes]:

@@ -23,6 +23,7 @@ from broker_core.client.messages.outgoing import OnSent, OutgoingMessage
 from broker_core.client.producing.batching import EntryEncoder
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.wire.entry import BytesLike, entry_head
+from broker_core.wire.heads import TxnId
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 
 _DUPLICATE: Final = -1
@@ -59,13 +60,20 @@ class ChunkedSending:
             or size > self._chunk_bytes_max > 0
         )
 
-    def send(self, message: OutgoingMessage, sequence_id: int, publish_time_ms: int, done: OnSent) -> None:
+    def send(
+        self,
+        message: OutgoingMessage,
+        sequence_id: int,
+        publish_time_ms: int,
+        done: OnSent,
+        transaction: TxnId | None = None,
+    ) -> None:
         """Send ``message``, for which one place in the window is taken; ``done`` is called once.
 
         Raises UsageError if it cannot be sent at all, QueueFullError if there is no room for all of its chunks;
         nothing of it is sent then.
         """
-        metadata = self._encoder.metadata_of(message, sequence_id, publish_time_ms)
+        metadata = self._encoder.metadata_of(message, sequence_id, publish_time_ms, transaction)
         payload: BytesLike | FileValue
         if isinstance(message.value, FileValue) and not self._encoder.compresses:
             payload = message.value
@@ -81,7 +89,7 @@ class ChunkedSending:
             )
         receipts = _Receipts(chunks, self._partition, self._returning(chunks - 1, done))
         for body, tail in _entries(metadata, payload, limit):
-            self._lane.submit(OutgoingEntry(body, 1, sequence_id, -1, receipts.take, tail, is_chunk=chunks > 1))
+            self._lane.submit(OutgoingEntry(body, 1, sequence_id, -1, receipts.take, tail, chunks > 1, transaction))
 
     def _returning(self, places: int, done: OnSent) -> OnSent:
         if not places:

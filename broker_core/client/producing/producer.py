@@ -46,9 +46,12 @@ from broker_core.client.messages.outgoing import (
 from broker_core.client.producing.batching import BatchBuilder, EncodedBatch, EntryEncoder, KeyBatchBuilder
 from broker_core.client.producing.chunked_sending import ChunkedSending
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
+from broker_core.client.producing.transactional_sends import TransactionalSends
 from broker_core.client.settings.callbacks import Interceptors
 from broker_core.client.settings.config import ProducerConfig
+from broker_core.client.transactions.transaction import AsyncTransaction
 from broker_core.wire.compression import codec_of_name
+from broker_core.wire.heads import TxnId
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +134,7 @@ class PartitionProducer:
                 chunk_bytes_max=max(0, config.chunk_max_message_size),
                 may_overdraw=config.block_if_queue_full,
             )
+        self._within = TransactionalSends(network, topic, self._take, self._refuse, self.flush_batch)
         self._timer: asyncio.TimerHandle | None = None
         self._next_sequence_id = 0
         self.messages_confirmed = 0
@@ -147,31 +151,54 @@ class PartitionProducer:
         await self.lane.close()
         self.flush_batch()  # What came while the last flush was waiting.
 
-    def enqueue(self, message: OutgoingMessage, on_sent: OnSent | None, at_once: bool) -> None:
+    def enqueue(
+        self, message: OutgoingMessage, on_sent: OnSent | None, at_once: bool, txn: AsyncTransaction | None
+    ) -> None:
         """Take ``message`` into the open batch, or send it. Its room in the window is taken already.
 
         ``at_once`` closes the batch behind it, so that it waits for no other.
         """
+        if txn is None and self._within.is_empty:
+            self._take(message, on_sent, at_once, None)
+        else:
+            self._within.add(message, on_sent, at_once, txn)
+
+    async def drained(self) -> None:
+        """Return when the fate of every message is known that was sent so far."""
+        if not self._within.is_empty:
+            await self._within.emptied()
+            self.flush_batch()
+        await self.lane.drained()
+
+    def _refuse(self, message: OutgoingMessage, on_sent: OnSent | None, refusal: PulsarishError) -> None:
+        self._window.give_back(1, message.size_bytes)
+        self._tell(on_sent, refusal)
+
+    def _take(self, message: OutgoingMessage, on_sent: OnSent | None, at_once: bool, transaction: TxnId | None) -> None:
         refusal = self._refusal(message)
         if refusal is not None:
-            self._window.give_back(1, message.size_bytes)
-            self._tell(on_sent, refusal)
+            self._refuse(message, on_sent, refusal)
             return
         sequence_id = self._next_sequence_id if message.sequence_id < 0 else message.sequence_id
         self._next_sequence_id = sequence_id + 1
         if self._chunked is not None and self._chunked.is_large(message):
-            self._send_large(self._chunked, message, sequence_id, on_sent)
+            self._send_large(self._chunked, message, sequence_id, on_sent, transaction)
             return
-        if message.is_delayed or not self._builder.has_room_for(message):
+        if message.is_delayed or not self._builder.has_room_for(message, transaction):
             self.flush_batch()
-        self._builder.add(message, sequence_id, on_sent)
+        self._builder.add(message, sequence_id, on_sent, transaction)
         if at_once or message.is_delayed or not self._config.batching_enabled or self._builder.is_full:
             self.flush_batch()
         elif self._timer is None:
             self._timer = self._network.loop.call_later(self._config.batching_max_publish_delay_s, self.flush_batch)
 
     def _send_large(
-        self, chunked: ChunkedSending, message: OutgoingMessage, sequence_id: int, on_sent: OnSent | None
+        self,
+        chunked: ChunkedSending,
+        message: OutgoingMessage,
+        sequence_id: int,
+        on_sent: OnSent | None,
+        transaction: TxnId | None,
     ) -> None:
         def done(message_id: MessageId | None, failure: PulsarishError | None) -> None:
             self._window.give_back(1, message.size_bytes)
@@ -182,7 +209,7 @@ class PartitionProducer:
                 self._call(on_sent, message_id, None)
 
         try:
-            chunked.send(message, sequence_id, self._network.clock.now_ms(), done)
+            chunked.send(message, sequence_id, self._network.clock.now_ms(), done, transaction)
         except PulsarishError as refusal:
             self._next_sequence_id = sequence_id  # Nothing was sent under it.
             done(None, refusal)
@@ -214,6 +241,7 @@ class PartitionProducer:
             batch.sequence_id,
             batch.highest_sequence_id,
             lambda position, failure: self._settle(batch, position, failure),
+            transaction=batch.transaction,
         )
 
     def _refusal(self, message: OutgoingMessage) -> PulsarishError | None:
@@ -344,12 +372,21 @@ class AsyncProducer:
         """The reason why nothing can be sent any more, to one partition at least; None if it can."""
         return next((part.lane.failure for part in self._parts if part.lane.failure is not None), None)
 
-    async def send(self, value: bytes | str | FileValue | None, **fields: Unpack[MessageFields]) -> MessageId:
+    async def send(
+        self,
+        value: bytes | str | FileValue | None,
+        *,
+        txn: AsyncTransaction | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> MessageId:
         """Send one message and return its id when the broker has stored it.
 
-        An open batch is closed for it, so that it does not wait for the publish delay. Raises UsageError (too large),
-        QueueFullError, SendUnconfirmedError (outcome unknown) or what the broker answers.
+        An open batch is closed for it, so that it does not wait for the publish delay. In a transaction it is read once
+        that is committed. Raises UsageError (too large), QueueFullError, SendUnconfirmedError (outcome unknown),
+        InvalidTxnStatusError (the transaction has ended) or what the broker answers.
         """
+        if txn is not None:
+            txn.check_open(self._network)
         message = self.outgoing(value, **fields)
         try:
             await self.reserve(message.size_bytes)
@@ -366,7 +403,7 @@ class AsyncProducer:
             elif failure is not None:
                 future.set_exception(failure)
 
-        self.enqueue(message, on_sent, at_once=True)
+        self.enqueue(message, on_sent, at_once=True, txn=txn)
         return await future
 
     def outgoing(self, value: bytes | str | FileValue | None, **fields: Unpack[MessageFields]) -> OutgoingMessage:
@@ -418,7 +455,13 @@ class AsyncProducer:
         except TimeoutError:
             raise self.no_room() from None
 
-    def enqueue(self, message: OutgoingMessage, on_sent: OnSent | None, at_once: bool = False) -> None:
+    def enqueue(
+        self,
+        message: OutgoingMessage,
+        on_sent: OnSent | None,
+        at_once: bool = False,
+        txn: AsyncTransaction | None = None,
+    ) -> None:
         """Send ``message``, for which room is reserved; ``at_once`` closes its batch behind it."""
         if self._interceptors:
             on_sent = self._intercepted(message, on_sent)
@@ -430,7 +473,7 @@ class AsyncProducer:
             else:
                 on_sent(None, failure)
             return
-        self._parts[self._router.partition_of(message.key)].enqueue(message, on_sent, at_once)
+        self._parts[self._router.partition_of(message.key)].enqueue(message, on_sent, at_once, txn)
 
     async def flush(self) -> None:
         """Send everything and return when it is stored.
@@ -439,7 +482,7 @@ class AsyncProducer:
         """
         for part in self._parts:
             part.flush_batch()
-        await asyncio.gather(*(part.lane.drained() for part in self._parts))
+        await asyncio.gather(*(part.drained() for part in self._parts))
         self._raise_unseen()
 
     async def close(self) -> None:

@@ -3,12 +3,14 @@
 
 Owns the producer's registration at the broker and the queue of entries without receipt. Knows nothing of batching or
 of what an entry holds. Invariants: entries are written in the order of ``submit``, also when they are written again
-after a reconnect; a receipt is taken only for the oldest entry; each entry's ``done`` is called exactly once; what was
-written and never answered has an unknown outcome, whatever ends the lane; when the time of an entry is over, so is that
-of everything after it, open batches included, and nothing of it is sent any more: on a topic with deduplication a later
-entry that is stored would bar the way for the earlier one, when the application sends it again. What the application
-sends after that goes out, unless ``stop`` was called. With each chunk that is stored the time of what is behind it
-begins anew: a message of any size takes as long as it takes, while it goes on.
+after a reconnect; a receipt is taken only for the oldest entry, or the oldest one of no transaction; each entry's
+``done`` is called exactly once; what was written and never answered has an unknown outcome, whatever ends the lane;
+when the time of an entry is over, so is that of everything after it, open batches included, and nothing of it is sent
+any more: on a topic with deduplication a later entry that is stored would bar the way for the earlier one, when the
+application sends it again. What the application sends after that goes out, unless ``stop`` was called. With each chunk
+that is stored the time of what is behind it begins anew: a message of any size takes as long as it takes, while it goes
+on. An entry of a transaction is never written twice, or it would be there twice when that is committed: without a
+receipt it fails with its attachment.
 Source: semantics 1.7; Pulsar docs, "Binary protocol - Producer".
 """
 
@@ -46,9 +48,10 @@ from broker_core.client.connecting.retrying import worth_retrying
 from broker_core.client.settings.config import AccessMode, ProducerConfig
 from broker_core.wire.commands import close_producer
 from broker_core.wire.core.hot_commands import send_frame_head
-from broker_core.wire.heads import ReceiptHead
+from broker_core.wire.heads import ReceiptHead, TxnId
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from broker_core.wire.transactions import txn_send_frame_head
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +88,7 @@ class OutgoingEntry(NamedTuple):
     done: OnStored
     tail: bytes | memoryview = b""
     is_chunk: bool = False
+    transaction: TxnId | None = None
 
 
 class _Pending(NamedTuple):
@@ -239,24 +243,38 @@ class SendLane:
 
     def detached(self, connection: Connection, reason: PulsarishError, address: str) -> None:
         self._attachment.detached(connection, reason, address)
+        self._give_up_transactional(reason)
 
     def receipt(self, head: ReceiptHead) -> None:
         if not self._pending or head.sequence_id < self._pending[0].entry.sequence_id:
             return  # Its entry has timed out, or was confirmed before a reconnect and sent twice.
-        oldest = self._pending[0]
-        entry = oldest.entry
-        if head.sequence_id > entry.sequence_id:
-            self._start_over(
-                RemoteProtocolError(f"a receipt for sequence id {head.sequence_id} came before {entry.sequence_id}")
-            )
+        at = self._place_of(head.sequence_id)
+        if at is None:
+            oldest = self._pending[0].entry.sequence_id
+            self._start_over(RemoteProtocolError(f"a receipt for sequence id {head.sequence_id} came before {oldest}"))
             return
-        self._pending.popleft()
+        confirmed = self._pending[at]
+        entry = confirmed.entry
+        del self._pending[at]
         self.confirmed.entries += 1
         self.confirmed.bytes += len(entry.body) + len(entry.tail)
         if entry.is_chunk:
             self._chunk_stored_s = self._network.loop.time()
-        self.confirmed.latencies_s.append(self._network.loop.time() - oldest.deadline + self._config.send_timeout_s)
-        self._finish(oldest, Position(head.ledger, head.entry), None)
+        self.confirmed.latencies_s.append(self._network.loop.time() - confirmed.deadline + self._config.send_timeout_s)
+        self._finish(confirmed, Position(head.ledger, head.entry), None)
+
+    def _place_of(self, sequence_id: int) -> int | None:
+        """The number of the pending entry that a receipt is for: the oldest one, but for those of transactions.
+
+        Apache Pulsar holds the first ones back until it has noted that the topic has transactions, and stores others
+        that come behind them meanwhile.
+        """
+        for at, pending in enumerate(self._pending):
+            if pending.entry.sequence_id == sequence_id:
+                return at if at == 0 or pending.entry.transaction is None else None
+            if pending.entry.transaction is None:
+                break
+        return None
 
     def send_error(self, sequence_id: int, failure: ServerError) -> None:
         if isinstance(failure, ChecksumMismatchError | NotAllowedError):
@@ -304,9 +322,9 @@ class SendLane:
         size = len(body) + len(tail)
         self._written_bytes += size
         self._written = max(self._written, pending.number)
-        head = send_frame_head(
-            self._id, entry.sequence_id, entry.messages, size, entry.highest_sequence_id, entry.is_chunk
-        )  # fmt: skip
+        fields = self._id, entry.sequence_id, entry.messages, size, entry.highest_sequence_id, entry.is_chunk
+        transaction = entry.transaction
+        head = send_frame_head(*fields) if transaction is None else txn_send_frame_head(transaction, *fields)
         if tail:
             connection.write(head, body, tail)
         else:
@@ -408,6 +426,19 @@ class SendLane:
             self._leave()
             self._id = self._network.next_producer_id()
         self._attachment.again()
+        self._give_up_transactional(reason)
+
+    def _give_up_transactional(self, reason: PulsarishError) -> None:
+        """Fail the entries of transactions that were written and have no receipt."""
+        if not any(each.entry.transaction is not None for each in self._pending):
+            return
+        given_up = [each for each in self._pending if self._is_once(each)]
+        self._pending = deque(each for each in self._pending if not self._is_once(each))
+        for each in given_up:
+            self._report(each.entry, None, self._unconfirmed(each.entry, reason))
+
+    def _is_once(self, pending: _Pending) -> bool:
+        return pending.entry.transaction is not None and pending.number <= self._written
 
     def _fail(self, failure: PulsarishError) -> None:
         if self.failure is None:

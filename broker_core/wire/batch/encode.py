@@ -26,7 +26,9 @@ from broker_core.wire.batch.rows import Rows
 from broker_core.wire.compression import NONE, compress
 from broker_core.wire.core.rows import SIZE_BYTES, size_rows, split_rows, write_rows
 from broker_core.wire.entry import CHECKSUM_HEAD_BYTES, MAGIC_CHECKSUM, BytesLike, seal_entry
+from broker_core.wire.heads import TxnId
 from broker_core.wire.proto.pulsar_api_pb2 import CompressionType, MessageMetadata
+from broker_core.wire.transactions import set_txn_id
 
 MESSAGES_MAX_DEFAULT: Final = 1000
 BATCH_BYTES_MAX_DEFAULT: Final = 128 * 1024
@@ -70,6 +72,7 @@ def encode_entries(
     message_bytes_max: int = MESSAGE_BYTES_MAX_DEFAULT,
     borders: Int64s | None = None,
     cut: Cut | None = None,
+    transaction: TxnId | None = None,
 ) -> list[EncodedEntry]:
     """The entries that carry ``rows``, in order; row i has sequence id ``first_sequence_id + i`` unless it has one.
 
@@ -80,7 +83,7 @@ def encode_entries(
     ``compression`` is a codec of ``wire.compression``;
     a payload that it would not shrink travels plain. ``message_bytes_max``: what the broker accepts as the payload of
     an entry. ``borders``: rows that begin an entry, ascending. ``cut`` makes chunks of what is too large; without it
-    such a row is an error.
+    such a row is an error. ``transaction``: the one that all of them belong to.
 
     Raises UsageError for a column or type that cannot be sent, and RowError for a row, by its number.
     """
@@ -88,7 +91,7 @@ def encode_entries(
         return []
     plan = _plan_entries(Rows.of(rows), first_sequence_id, messages_max, min(bytes_max, message_bytes_max), borders)
     _check_sizes(plan, message_bytes_max, in_chunks=cut is not None)
-    author = _Author(plan, producer_name, publish_time_ms, compression, cut)
+    author = _Author(plan, producer_name, publish_time_ms, compression, cut, transaction)
     return author.compressed_entries() if compression != NONE else author.plain_entries()
 
 
@@ -101,6 +104,7 @@ class _Author:
     publish_time_ms: int
     compression: int
     cut: Cut | None
+    transaction: TxnId | None
 
     def plain_entries(self) -> list[EncodedEntry]:
         """Heads are made first, so that each entry can be written where it will stay."""
@@ -187,6 +191,8 @@ class _Author:
                 metadata.partition_key_b64_encoded = True
         if ordering_key is not None:
             metadata.ordering_key = ordering_key
+        if self.transaction is not None:
+            set_txn_id(metadata, self.transaction)
         if uncompressed_size:
             metadata.compression = cast("CompressionType", self.compression)
             metadata.uncompressed_size = uncompressed_size
