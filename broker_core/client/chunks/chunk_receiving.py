@@ -173,7 +173,13 @@ class ChunkReceiving:
 
         The receiver knows more than an id that was written down, which has only the ends of the message.
         """
-        return (self._forget(message_id.position) or message_id.positions)[:-1]
+        before = self.chunks_before(message_id)
+        self._forget(message_id.position)
+        return before
+
+    def chunks_before(self, message_id: MessageId) -> tuple[Position, ...]:
+        """Entries of the chunks of a message before the last one."""
+        return self._chunks_of.get(message_id.position, message_id.positions)[:-1]
 
     def acknowledged_through(self, position: Position) -> None:
         """Every message that ends with this entry or before it was acknowledged."""

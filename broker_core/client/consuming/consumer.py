@@ -28,6 +28,7 @@ from broker_core.client.dead_letters.dead_letters import LetterRouting
 from broker_core.client.messages.message import LastMessage, Message, Source, StartPoint, message_id_at
 from broker_core.client.settings.callbacks import Interceptors
 from broker_core.client.settings.config import ConsumerConfig, InitialPosition
+from broker_core.client.transactions.transaction import AsyncTransaction
 
 Acknowledgeable: TypeAlias = Message | MessageId
 """A message, or its id where that is enough to find its partition."""
@@ -284,23 +285,42 @@ class AsyncConsumer:
         """The error of a ``receive`` that has waited in vain."""
         return OperationTimeoutError(f"no message came on subscription {self.subscription!r} in {timeout_s:g} s")
 
-    async def acknowledge(self, what: Acknowledgeable, *, wait: bool = False) -> None:
+    async def acknowledge(
+        self, what: Acknowledgeable, *, wait: bool = False, txn: AsyncTransaction | None = None
+    ) -> None:
         """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group.
 
         A ConnectionLostError or OperationTimeoutError leaves it unknown: the message may come again or not, since the
         acknowledgement may have arrived, or is sent on the next connection.
+
+        ``txn``: it counts once that is committed; until then nobody gets the message, and after an abort it comes
+        again. It is sent at once. TransactionConflictError, told by ``wait`` or else by the commit: the message is
+        acknowledged already, or in another transaction.
         """
         child, message_id = self.check_acknowledged(what)
         receipt = _receipt(self.config, wait)
-        child.acks.acknowledge(message_id, receipt)
+        if txn is None:
+            child.acks.acknowledge(message_id, receipt)
+        else:
+            txn.check_open(self._network)
+            child.acks.acknowledge_within(txn, message_id, receipt)
         if receipt is not None:
             await receipt.done
 
-    async def acknowledge_cumulative(self, what: Acknowledgeable, *, wait: bool = False) -> None:
-        """Acknowledge a message and all before it in its partition. UsageError on a Shared subscription."""
+    async def acknowledge_cumulative(
+        self, what: Acknowledgeable, *, wait: bool = False, txn: AsyncTransaction | None = None
+    ) -> None:
+        """Acknowledge a message and all before it in its partition. UsageError on a Shared subscription.
+
+        ``txn``: as with ``acknowledge``; after an abort nothing comes again before ``redeliver_unacknowledged``.
+        """
         child, message_id = self.check_acknowledged(what, cumulative=True)
         receipt = _receipt(self.config, wait)
-        child.acks.acknowledge_cumulative(message_id, receipt)
+        if txn is None:
+            child.acks.acknowledge_cumulative(message_id, receipt)
+        else:
+            txn.check_open(self._network)
+            child.acks.acknowledge_cumulative_within(txn, message_id, receipt)
         if receipt is not None:
             await receipt.done
 

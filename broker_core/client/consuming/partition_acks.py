@@ -23,6 +23,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import ChunkMessageId, MessageId, Position
 from broker_core.client.acks.ack_sender import AckSender, Receipt
+from broker_core.client.acks.transaction_acks import AcksWithin, TransactionAcks
 from broker_core.client.chunks.chunk_receiving import ChunkReceiving
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
@@ -33,6 +34,7 @@ from broker_core.client.consuming.unpack import Unpacked
 from broker_core.client.dead_letters.dead_letters import DeadLetters, LetterRoute
 from broker_core.client.messages.message import Message, Source
 from broker_core.client.settings.callbacks import Interceptors
+from broker_core.client.transactions.transaction import AsyncTransaction
 from broker_core.wire.commands import redeliver, redeliver_all
 from broker_core.wire.heads import MessageHead
 
@@ -104,6 +106,7 @@ class PartitionAcks:
         self._progress = progress
         self._interceptors = Interceptors(config.interceptors)
         self._sender = AckSender(network, config, consumer_id, self.topic.partition_index, attachment)
+        self._within = TransactionAcks(network, consumer_id, self.topic, context.subscription, attachment)
         self._redelivery = Redelivery(self, config, network.clock, network.timers)
         if route is not None and config.is_shared:  # Only such subscriptions count deliveries (semantics 4.7.2).
             failed = self._redelivery.again_soon
@@ -134,13 +137,46 @@ class PartitionAcks:
         self.counters.acks += 1
         if self._interceptors:
             self._interceptors.told(lambda each: each.on_acknowledge_cumulative, message_id)
-        if not self._acknowledge_around_chunks(message_id, receipt):
+        if not self._acknowledge_around_chunks(self._sender, message_id, receipt):
             self._sender.cumulative(message_id, receipt)
+        self._acknowledged_through(message_id)
+
+    def acknowledge_within(self, txn: AsyncTransaction, message_id: MessageId, receipt: Receipt | None = None) -> None:
+        """Acknowledge one message in a transaction, at once; ``receipt`` gets the broker's answer."""
+        acks = AcksWithin()
+        acks.individual(message_id, None, chunks=self.chunks.chunks_before(message_id))
+
+        def confirmed() -> None:
+            self.counters.acks += 1
+            self._interceptors.told(lambda each: each.on_acknowledge, message_id)
+            self.chunks.acknowledged(message_id)
+            self._redelivery.acknowledged(message_id, whole=message_id.batch_index < 0)
+
+        self._within.send(acks, txn, receipt, confirmed)
+
+    def acknowledge_cumulative_within(
+        self, txn: AsyncTransaction, message_id: MessageId, receipt: Receipt | None = None
+    ) -> None:
+        """Acknowledge a message and all before it in a transaction, at once."""
+        acks = AcksWithin()
+        if not self._acknowledge_around_chunks(acks, message_id, None):
+            acks.cumulative(message_id, None)
+
+        def confirmed() -> None:
+            self.counters.acks += 1
+            self._interceptors.told(lambda each: each.on_acknowledge_cumulative, message_id)
+            self._acknowledged_through(message_id)
+
+        self._within.send(acks, txn, receipt, confirmed)
+
+    def _acknowledged_through(self, message_id: MessageId) -> None:
         self.chunks.acknowledged_through(message_id.position)
         whole = message_id.batch_index < 0 or message_id.batch_index == message_id.batch_size - 1
         self._redelivery.acknowledged_through(message_id, whole=whole)
 
-    def _acknowledge_around_chunks(self, message_id: MessageId, receipt: Receipt | None) -> bool:
+    def _acknowledge_around_chunks(
+        self, sender: AckSender | AcksWithin, message_id: MessageId, receipt: Receipt | None
+    ) -> bool:
         """Acknowledge all up to ``message_id`` but chunks of messages that end behind it. False, and nothing done, if
         there are none."""
         position, delivered = message_id.position, self._between_chunks
@@ -150,11 +186,11 @@ class PartitionAcks:
         if not spared:
             return False
         first = min(spared)
-        self._sender.cumulative(MessageId(first.ledger, first.entry - 1, self.topic.partition_index), None)
+        sender.cumulative(MessageId(first.ledger, first.entry - 1, self.topic.partition_index), None)
         between = [each for each in delivered.take_through(position) if each not in spared and each != position]
         for index in range(message_id.batch_index):
-            self._sender.individual(message_id._replace(batch_index=index), None)
-        self._sender.individual(message_id, receipt, chunks=between)
+            sender.individual(message_id._replace(batch_index=index), None)
+        sender.individual(message_id, receipt, chunks=between)
         return True
 
     def negative_acknowledge(self, message_id: MessageId, redelivery_count: int = 0) -> None:

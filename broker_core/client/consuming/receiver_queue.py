@@ -135,6 +135,15 @@ class ReceiverQueue:
 
         self._keep(source, stays)
 
+    def batch_indexes(self, source: Source, position: Position) -> set[int]:
+        """The messages of one entry of ``source`` that are queued, by their numbers in their batch."""
+        with self._lock:
+            return {
+                item.message_id.batch_index
+                for item in self._items
+                if isinstance(item, Message) and item.source is source and item.message_id.position == position
+            }
+
     def resize(self, source: Source, size: int, bytes_max: int = 0) -> None:
         """Grant ``source`` another share of the queue; permits that are out already come back first."""
         with self._lock:

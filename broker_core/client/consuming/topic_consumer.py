@@ -374,11 +374,19 @@ class TopicConsumer:
             mixed_keys.look(self.topic, entry.messages)
         try:
             shown = self.acks.shown_of(entry, head)
+            if head.redelivery_count and entry.batch_size:
+                shown = self._unqueued(shown, Position(head.ledger, head.entry))
         except PulsarishError as failure:
             self._undeliverable(failure, entry.charged)
             return
         counters.messages += len(shown)
         self.queue.put(self, shown, entry.charged, entry.charged - len(shown), entry.size_bytes)
+
+    def _unqueued(self, messages: list[Message], position: Position) -> list[Message]:
+        """Those of a batch that are not queued: where acknowledgements of some were undone with their transaction,
+        Apache Pulsar gives the others again as well."""
+        queued = self.queue.batch_indexes(self, position)
+        return [each for each in messages if each.message_id.batch_index not in queued] if queued else messages
 
     def _undeliverable(self, failure: PulsarishError, charged: int) -> None:
         self.counters.failures += 1
