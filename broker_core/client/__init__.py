@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from broker_core.client.blocking.handles import Producer as Producer
     from broker_core.client.blocking.handles import Reader as Reader
     from broker_core.client.blocking.handles import TableView as TableView
+    from broker_core.client.blocking.handles import Transaction as Transaction
     from broker_core.client.client_stats import ConsumerStats as ConsumerStats
     from broker_core.client.client_stats import ProducerStats as ProducerStats
     from broker_core.client.columnar.cursor_handle import CursorLook as CursorLook
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from broker_core.client.settings.policies import DeadLetterPolicy as DeadLetterPolicy
     from broker_core.client.settings.policies import KeySharedPolicy as KeySharedPolicy
     from broker_core.client.settings.policies import RedeliveryBackoff as RedeliveryBackoff
+    from broker_core.client.transactions.transaction import AsyncTransaction as AsyncTransaction
+    from broker_core.client.transactions.transaction import TransactionState as TransactionState
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
@@ -81,7 +84,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "look_at_all",
             "start_all_acks",
         ],
-        "blocking.handles": ["Consumer", "Producer", "Reader", "TableView"],
+        "blocking.handles": ["Consumer", "Producer", "Reader", "TableView", "Transaction"],
         "client_stats": ["ConsumerStats", "ProducerStats"],
         "columnar.cursor_handle": ["CursorLook", "CursorNews"],
         "columnar.entry_consumer": ["Given", "GivenEntry"],
@@ -108,6 +111,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "WriterConfig",
         ],
         "settings.policies": ["DeadLetterPolicy", "KeySharedPolicy", "RedeliveryBackoff"],
+        "transactions.transaction": ["AsyncTransaction", "TransactionState"],
     },
 )
 __all__ += ["MESSAGE_ID_EARLIEST", "MESSAGE_ID_LATEST", "MessageId", "Secret"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
 from broker_core.base.errors import OperationTimeoutError, PulsarishError, TopicNotFoundError, UsageError
@@ -43,6 +43,8 @@ from broker_core.client.settings.config import (
     ReaderConfig,
     WriterConfig,
 )
+from broker_core.client.transactions.coordinators import Coordinators
+from broker_core.client.transactions.transaction import TRANSACTION_TIMEOUT_S, AsyncTransaction, check_timeout
 from broker_core.wire.entry import EntryRef
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class _Sending(Protocol):
 class AsyncClient:
     """A client of the cluster at ``service_url``. Make it while an event loop runs, and use it on that loop only.
 
-    It has 36 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
+    It has 39 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
     applications; the work is done behind it.
     """
 
@@ -81,6 +83,7 @@ class AsyncClient:
         self.config = config
         self._network = Network(config)
         self._probes = Probes(self._network)
+        self._coordinators = Coordinators(self._network)
 
     async def __aenter__(self) -> Self:
         return self
@@ -215,6 +218,24 @@ class AsyncClient:
         """The latest value of each key of ``topic``, kept up to date; returns when it holds what is published now."""
         return self._keep(await AsyncTableView.create(self._network, TopicName.parse(topic)))
 
+    # -- transactions
+
+    async def new_transaction(self, timeout_s: float = TRANSACTION_TIMEOUT_S) -> AsyncTransaction:
+        """Begin a transaction, which its coordinator aborts after ``timeout_s`` unless it has ended by then.
+
+        NotAllowedError where the brokers have no transactions. One that is left open when the client is closed, or that
+        a program leaves when it ends, holds up the readers of its topics until its time is over.
+        """
+        check_timeout(timeout_s)
+        return await AsyncTransaction.begin(self._network, await self._coordinators.next(), timeout_s)
+
+    @asynccontextmanager
+    async def transaction(self, timeout_s: float = TRANSACTION_TIMEOUT_S) -> AsyncIterator[AsyncTransaction]:
+        """``async with client.transaction() as txn:`` a transaction that is committed at the end of the block, and
+        aborted if the block raises."""
+        async with await self.new_transaction(timeout_s) as txn:
+            yield txn
+
     # -- entries
 
     async def read_entries(
@@ -262,17 +283,23 @@ class AsyncClient:
         return await unless_unmade(asking, False, unmade_ok=unmade_ok)
 
     async def write_rows(
-        self, topic: str, window: SendWindow | None = None, **options: Unpack[WriterOptions]
+        self,
+        topic: str,
+        window: SendWindow | None = None,
+        *,
+        txn: AsyncTransaction | None = None,
+        **options: Unpack[WriterOptions],
     ) -> AsyncEntryWriter:
         """A writer of Arrow record batches to ``topic``; ``options`` are the fields of ``WriterConfig``.
 
-        ``window``: one that several writers share, which bounds what all of them have in flight together.
+        ``window``: one that several writers share, which bounds what all of them have in flight together. ``txn``: a
+        transaction that all rows belong to.
         """
         # The columnar codec takes half a second to import, and most clients never write rows.
         from broker_core.client.columnar.entry_writer import AsyncEntryWriter
 
         return self._keep(
-            await AsyncEntryWriter.create(self._network, TopicName.parse(topic), WriterConfig.of(options), window)
+            await AsyncEntryWriter.create(self._network, TopicName.parse(topic), WriterConfig.of(options), window, txn)
         )
 
     async def last_entry(self, topic: str) -> LastEntry:
@@ -381,7 +408,7 @@ class AsyncClient:
             await self._network.left()
         finally:  # Also if this is cut off: there may be no second call.
             self._probes.close()
-            await self._network.to_the_end(self._network.pool.close())
+            await self._network.to_the_end(self._leave())
         failures = [each for each in outcomes if isinstance(each, Exception)]
         for other in failures[1:]:
             logger.warning("close of something else failed too error=%s", other)
@@ -394,6 +421,10 @@ class AsyncClient:
         stored."""
         windows = {each.window for each in list(self._network.open) if isinstance(each, _Sending)}  # some share one
         return sum(window.messages for window in windows)
+
+    async def _leave(self) -> None:
+        await self._coordinators.close()
+        await self._network.pool.close()
 
     def _keep(self, made: C) -> C:
         self._network.open.add(made)

@@ -5,7 +5,9 @@ import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import quote
 
 import pytest
@@ -64,6 +66,24 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             yield Service("pulsarish", broker.service_url, broker.http_url)
     else:
         pulsar = request.getfixturevalue("apache_pulsar")
+        yield Service("apache", pulsar.service_url, pulsar.http_url)
+
+
+TRANSACTIONAL: Final = (pytest.param("apache-transactions", marks=pytest.mark.pulsar),)
+"""Brokers that have transactions: "pulsarish" is ours."""
+
+
+@contextmanager
+def transactional(
+    kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """One of ``TRANSACTIONAL``, for the fixture ``service`` of tests that need transactions."""
+    if kind == "pulsarish":
+        settings = {"transactionCoordinatorEnabled": True}
+        with RunningBroker(tmp_path_factory.mktemp("transactions") / "data", settings=settings) as broker:
+            yield Service("pulsarish", broker.service_url, broker.http_url)
+    else:
+        pulsar = request.getfixturevalue("apache_pulsar_transactions")
         yield Service("apache", pulsar.service_url, pulsar.http_url)
 
 

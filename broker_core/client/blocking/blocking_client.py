@@ -11,20 +11,31 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
 from broker_core.base.errors import AlreadyClosedError
 from broker_core.client.async_client import AsyncClient
 from broker_core.client.blocking.entry_handles import CursorHandle, EntryConsumer, EntryReader, EntryWriter
-from broker_core.client.blocking.handles import Consumer, Producer, Reader, TableView, run_on_loop
+from broker_core.client.blocking.handles import (
+    Consumer,
+    Producer,
+    Reader,
+    TableView,
+    Transaction,
+    open_transaction,
+    run_on_loop,
+)
 from broker_core.client.blocking.loop_thread import LoopThread, shared_loop_thread
 from broker_core.client.connecting.service_url import parse_service_url
 from broker_core.client.settings.config import ClientConfig
+from broker_core.client.transactions.transaction import TRANSACTION_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from broker_core.client.settings.options import ClientOptions
+    from broker_core.client.connecting.send_window import SendWindow
+    from broker_core.client.settings.options import ClientOptions, WriterOptions
 
 logger = logging.getLogger(__name__)
 
@@ -86,12 +97,39 @@ class Client:
     create_reader = _made_on_loop(Reader.of, AsyncClient.create_reader)
     create_table_view = _made_on_loop(TableView.of, AsyncClient.create_table_view)
 
+    # -- transactions
+
+    new_transaction = _made_on_loop(Transaction.of, AsyncClient.new_transaction)
+
+    @contextmanager
+    def transaction(self, timeout_s: float = TRANSACTION_TIMEOUT_S) -> Iterator[Transaction]:
+        """``with client.transaction() as txn:`` a transaction that is committed at the end of the block, and aborted if
+        the block raises."""
+        with self.new_transaction(timeout_s) as txn:
+            yield txn
+
     # -- entries
 
     read_entries = _made_on_loop(EntryReader.of, AsyncClient.read_entries)
     subscribe_entries = _made_on_loop(EntryConsumer.of, AsyncClient.subscribe_entries)
     has_subscription = run_on_loop(AsyncClient.has_subscription)
-    write_rows = _made_on_loop(EntryWriter.of, AsyncClient.write_rows)
+
+    def write_rows(
+        self,
+        topic: str,
+        window: SendWindow | None = None,
+        *,
+        txn: Transaction | None = None,
+        **options: Unpack[WriterOptions],
+    ) -> EntryWriter:
+        """A writer of Arrow record batches to ``topic``; ``options`` are the fields of ``WriterConfig``.
+
+        ``window``: one that several writers share, which bounds what all of them have in flight together. ``txn``: a
+        transaction that all rows belong to.
+        """
+        making = self._inner.write_rows(topic, window, txn=open_transaction(txn), **options)
+        return EntryWriter.of(self._thread, making)
+
     last_entry = run_on_loop(AsyncClient.last_entry)
     last_entries = run_on_loop(AsyncClient.last_entries)
     edges_of = run_on_loop(AsyncClient.edges_of)

@@ -36,6 +36,8 @@ from broker_core.client.messages.file_value import FileValue
 from broker_core.client.messages.message import Message
 from broker_core.client.messages.outgoing import MessageFields, OnSent, OutgoingMessage
 from broker_core.client.producing.producer import AsyncProducer
+from broker_core.client.transactions.transaction import AsyncTransaction, TransactionState
+from broker_core.wire.heads import TxnId
 
 _clock = SystemClock()
 
@@ -191,6 +193,45 @@ class Receipt:
         return self._message_id
 
 
+class Transaction(Handle[AsyncTransaction]):
+    """A transaction. Made by ``Client.new_transaction`` and ``Client.transaction``.
+
+    As a context manager it is committed at the end of the block, and aborted if the block raises.
+    """
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._thread.run(self._inner.__aexit__(kind, value, traceback))
+
+    def __str__(self) -> str:
+        return str(self._inner)
+
+    @property
+    def id(self) -> TxnId:
+        """The coordinator, and the number that it gave."""
+        return self._inner.id
+
+    @property
+    def state(self) -> TransactionState:
+        """What this client knows of the transaction."""
+        return self._inner.state
+
+    @property
+    def inner(self) -> AsyncTransaction:
+        """The transaction on the event loop; InvalidTxnStatusError if nothing can be added to it any more."""
+        self._inner.check_open()
+        return self._inner
+
+    commit = run_on_loop(AsyncTransaction.commit)
+    abort = run_on_loop(AsyncTransaction.abort)
+
+
+def open_transaction(txn: Transaction | None) -> AsyncTransaction | None:
+    """``txn`` on the event loop; InvalidTxnStatusError if nothing can be added to it any more."""
+    return None if txn is None else txn.inner
+
+
 class Producer(Handle[AsyncProducer]):
     """Sends messages to one topic."""
 
@@ -208,29 +249,48 @@ class Producer(Handle[AsyncProducer]):
         """The highest sequence id that the broker knew of this name when the producer was made, -1 if none."""
         return self._inner.last_sequence_id
 
-    def send(self, value: bytes | str | FileValue | None, **fields: Unpack[MessageFields]) -> MessageId:
+    def send(
+        self,
+        value: bytes | str | FileValue | None,
+        *,
+        txn: Transaction | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> MessageId:
         """Send one message and return its id when the broker has stored it.
 
-        A ``FileValue`` must stay as it is until then. Raises UsageError (too large), QueueFullError,
-        SendUnconfirmedError (outcome unknown) or what the broker answers.
+        In a transaction it is read once that is committed. A ``FileValue`` must stay as it is until then. Raises
+        UsageError (too large), QueueFullError, SendUnconfirmedError (outcome unknown), InvalidTxnStatusError (the
+        transaction has ended) or what the broker answers.
         """
         self._thread.check_caller()
         receipt = Receipt()
         # An open batch is closed for it, so that the call does not wait for the publish delay.
-        self._post(self._inner.outgoing(value, **fields), receipt.settle, at_once=True)
+        self._post(self._inner.outgoing(value, **fields), receipt.settle, at_once=True, txn=open_transaction(txn))
         return receipt.message_id()
 
     def send_async(
-        self, value: bytes | str | FileValue | None, *, callback: OnSent | None = None, **fields: Unpack[MessageFields]
+        self,
+        value: bytes | str | FileValue | None,
+        *,
+        callback: OnSent | None = None,
+        txn: Transaction | None = None,
+        **fields: Unpack[MessageFields],
     ) -> None:
         """Send one message and return at once; ``callback(id, failure)`` is called on the client's thread.
 
-        Without a callback a failure is raised by the next ``flush`` or ``close``. Raises QueueFullError if too much
-        waits for receipts; with ``block_if_queue_full`` waits instead.
+        Without a callback a failure is raised by the next ``flush`` or ``close``, and that of a message in a
+        transaction by its commit. Raises QueueFullError if too much waits for receipts; with ``block_if_queue_full``
+        waits instead.
         """
-        self._post(self._inner.outgoing(value, **fields), callback, at_once=False)
+        self._post(self._inner.outgoing(value, **fields), callback, at_once=False, txn=open_transaction(txn))
 
-    def send_future(self, value: bytes | str | FileValue | None, **fields: Unpack[MessageFields]) -> Future[MessageId]:
+    def send_future(
+        self,
+        value: bytes | str | FileValue | None,
+        *,
+        txn: Transaction | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Future[MessageId]:
         """``send_async`` with a future instead of the callback: convenient, at half the speed."""
         sent: Future[MessageId] = Future()
 
@@ -242,13 +302,15 @@ class Producer(Handle[AsyncProducer]):
             else:
                 sent.set_exception(failure)
 
-        self.send_async(value, callback=settle, **fields)
+        self.send_async(value, callback=settle, txn=txn, **fields)
         return sent
 
     stats = call_inner(AsyncProducer.stats)
     flush = run_on_loop(AsyncProducer.flush)
 
-    def _post(self, message: OutgoingMessage, on_sent: OnSent | None, *, at_once: bool) -> None:
+    def _post(
+        self, message: OutgoingMessage, on_sent: OnSent | None, *, at_once: bool, txn: AsyncTransaction | None
+    ) -> None:
         """Take room for ``message`` on the calling thread, and give it to the loop's."""
         inner = self._inner
         self._thread.check_process()
@@ -261,9 +323,9 @@ class Producer(Handle[AsyncProducer]):
             self._thread.post(inner.refused, message, failure)
             raise
         if self._thread.is_current:
-            inner.enqueue(message, on_sent, at_once)
+            inner.enqueue(message, on_sent, at_once, txn)
         else:
-            self._thread.post(inner.enqueue, message, on_sent, at_once)
+            self._thread.post(inner.enqueue, message, on_sent, at_once, txn)
 
     def _wait_for_room(self, size: int) -> None:
         """Wait for room if that is asked for and possible; else QueueFullError."""
@@ -333,25 +395,42 @@ class Consumer(Handle[AsyncConsumer]):
             if deadline is not None and _clock.monotonic() >= deadline:
                 raise self._inner.nothing_received(timeout_s)
 
-    def acknowledge(self, what: Acknowledgeable, *, wait: bool = False) -> None:
+    def acknowledge(self, what: Acknowledgeable, *, wait: bool = False, txn: Transaction | None = None) -> None:
         """Acknowledge one message. ``wait``: return when the broker has confirmed it, and do not wait for a group.
 
         A ConnectionLostError or OperationTimeoutError leaves it unknown: the message may come again or not, since the
         acknowledgement may have arrived, or is sent on the next connection.
-        """
-        if wait or self._inner.config.ack_receipt_enabled:
-            self._thread.run(self._inner.acknowledge(what, wait=wait))
-        else:
-            child, message_id = self._inner.check_acknowledged(what)
-            self._thread.post(child.acks.acknowledge, message_id)
 
-    def acknowledge_cumulative(self, what: Acknowledgeable, *, wait: bool = False) -> None:
-        """Acknowledge a message and all before it in its partition. UsageError on a Shared subscription."""
+        ``txn``: it counts once that is committed; until then nobody gets the message, and after an abort it comes
+        again. It is sent at once. TransactionConflictError, told by ``wait`` or else by the commit: the message is
+        acknowledged already, or in another transaction.
+        """
+        inner = open_transaction(txn)
         if wait or self._inner.config.ack_receipt_enabled:
-            self._thread.run(self._inner.acknowledge_cumulative(what, wait=wait))
+            self._thread.run(self._inner.acknowledge(what, wait=wait, txn=inner))
+            return
+        child, message_id = self._inner.check_acknowledged(what)
+        if inner is None:
+            self._thread.post(child.acks.acknowledge, message_id)
         else:
-            child, message_id = self._inner.check_acknowledged(what, cumulative=True)
+            self._thread.post(child.acks.acknowledge_within, inner, message_id)
+
+    def acknowledge_cumulative(
+        self, what: Acknowledgeable, *, wait: bool = False, txn: Transaction | None = None
+    ) -> None:
+        """Acknowledge a message and all before it in its partition. UsageError on a Shared subscription.
+
+        ``txn``: as with ``acknowledge``; after an abort nothing comes again before ``redeliver_unacknowledged``.
+        """
+        inner = open_transaction(txn)
+        if wait or self._inner.config.ack_receipt_enabled:
+            self._thread.run(self._inner.acknowledge_cumulative(what, wait=wait, txn=inner))
+            return
+        child, message_id = self._inner.check_acknowledged(what, cumulative=True)
+        if inner is None:
             self._thread.post(child.acks.acknowledge_cumulative, message_id)
+        else:
+            self._thread.post(child.acks.acknowledge_cumulative_within, inner, message_id)
 
     def negative_acknowledge(self, what: Acknowledgeable) -> None:
         """Have a message delivered again after ``negative_ack_redelivery_delay_s``, or its backoff.
