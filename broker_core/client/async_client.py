@@ -46,6 +46,8 @@ from broker_core.client.settings.config import (
 from broker_core.client.transactions.coordinators import Coordinators
 from broker_core.client.transactions.transaction import TRANSACTION_TIMEOUT_S, AsyncTransaction, check_timeout
 from broker_core.wire.entry import EntryRef
+from broker_core.wire.heads import TxnId
+from broker_core.wire.proto import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from broker_core.client.columnar.entry_writer import AsyncEntryWriter
@@ -74,7 +76,7 @@ class _Sending(Protocol):
 class AsyncClient:
     """A client of the cluster at ``service_url``. Make it while an event loop runs, and use it on that loop only.
 
-    It has 39 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
+    It has 40 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
     applications; the work is done behind it.
     """
 
@@ -235,6 +237,14 @@ class AsyncClient:
         aborted if the block raises."""
         async with await self.new_transaction(timeout_s) as txn:
             yield txn
+
+    async def end_transaction(self, txn_id: TxnId, *, commit: bool) -> None:
+        """Commit or abort a transaction that was handed over, perhaps by another process.
+
+        TransactionNotFoundError: it is over, whichever way, or never was. InvalidTxnStatusError: it ends, or has ended,
+        the other way. After an OperationTimeoutError it is unknown; the call may be repeated.
+        """
+        await self._coordinators.end(txn_id, pb.TxnAction.COMMIT if commit else pb.TxnAction.ABORT)
 
     # -- entries
 

@@ -15,6 +15,7 @@ from broker_core.base.errors import (
     InvalidTxnStatusError,
     TransactionConflictError,
     TransactionHasOperationFailedError,
+    TransactionNotFoundError,
     UsageError,
 )
 from broker_core.client import AsyncClient, Client, ClientConfig, Consumer, Producer, Transaction, TransactionState
@@ -474,6 +475,44 @@ def test_a_transaction_goes_on_after_its_topic_was_unloaded(client: Client, serv
             service.admin("PUT", f"{admin_path(topic)}/unload")
             producer.send("m1", txn=txn)
         assert values(take(consumer, 2)) == numbered(0, 2)
+
+
+# -- ended by others
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
+def test_a_transaction_is_ended_by_its_id(client: Client, service: Service, topic: str, commits: bool) -> None:
+    """By another client, once it was handed over with all that was under way; then nobody adds to it."""
+    with reading(client, topic) as consumer, client.create_producer(topic) as producer:
+        txn = client.new_transaction()
+        for number in range(5):
+            producer.send_async(f"m{number}", txn=txn)
+        txn_id = txn.hand_over()
+        assert (txn_id, txn.state) == (txn.id, TransactionState.HANDED_OVER)
+        for refused in (lambda: producer.send("late", txn=txn), txn.commit, txn.abort, txn.hand_over):
+            with pytest.raises(InvalidTxnStatusError, match="HANDED_OVER"):
+                refused()
+        assert_nothing_comes(consumer)
+        with Client(service.service_url) as other:
+            other.end_transaction(txn_id, commit=commits)
+            with suppress(TransactionNotFoundError):  # an Apache Pulsar forgets it at its end
+                other.end_transaction(txn_id, commit=commits)
+            with pytest.raises((TransactionNotFoundError, InvalidTxnStatusError)):
+                other.end_transaction(txn_id, commit=not commits)
+            with pytest.raises(TransactionNotFoundError):
+                other.end_transaction(txn_id._replace(most_bits=1000), commit=True)
+        producer.send("end")
+        assert values(take(consumer, 6 if commits else 1)) == [*(numbered(0, 5) if commits else []), "end"]
+
+
+def test_a_failed_transaction_is_not_handed_over(client: Client, topic: str) -> None:
+    """It is aborted, as by a commit."""
+    with client.create_producer(topic) as producer:
+        txn = client.new_transaction()
+        producer.send_async(b"x" * 6_000_000, txn=txn)
+        with pytest.raises(TransactionHasOperationFailedError):
+            txn.hand_over()
+        assert txn.state is TransactionState.ABORTED
 
 
 # -- asyncio

@@ -108,6 +108,8 @@ class Client:
         with self.new_transaction(timeout_s) as txn:
             yield txn
 
+    end_transaction = run_on_loop(AsyncClient.end_transaction)
+
     # -- entries
 
     read_entries = _made_on_loop(EntryReader.of, AsyncClient.read_entries)

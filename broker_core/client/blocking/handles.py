@@ -225,6 +225,7 @@ class Transaction(Handle[AsyncTransaction]):
 
     commit = run_on_loop(AsyncTransaction.commit)
     abort = run_on_loop(AsyncTransaction.abort)
+    hand_over = run_on_loop(AsyncTransaction.hand_over)
 
 
 def open_transaction(txn: Transaction | None) -> AsyncTransaction | None:

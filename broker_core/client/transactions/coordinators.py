@@ -25,13 +25,16 @@ from broker_core.base.errors import (
     PulsarishError,
     TopicNotFoundError,
     TransactionCoordinatorNotFoundError,
+    TransactionNotFoundError,
 )
 from broker_core.base.names import TopicName
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
+from broker_core.wire.heads import TxnId
+from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from broker_core.wire.transactions import tc_client_connect
+from broker_core.wire.transactions import end_txn, shown, tc_client_connect
 
 logger = logging.getLogger(__name__)
 
@@ -143,6 +146,14 @@ class Coordinators:
         await self._find()
         self._turn += 1
         return await self._opened(self._turn % len(self._found))
+
+    async def end(self, txn_id: TxnId, action: pb.TxnAction) -> None:
+        """Have the coordinator end a transaction that may be another process's; raises what it answers."""
+        await self._find()
+        if not 0 <= txn_id.most_bits < len(self._found):
+            raise TransactionNotFoundError(f"no coordinator has the number of transaction {shown(txn_id)}")
+        coordinator = await self._opened(txn_id.most_bits)
+        await coordinator.ask(CoordinatorRequest(self._network, lambda number: end_txn(txn_id, action, number)))
 
     async def close(self) -> None:
         """Leave all of them."""

@@ -60,7 +60,7 @@ OnRegistered: TypeAlias = Callable[[PulsarishError | None], None]
 
 
 class TransactionState(enum.Enum):
-    """The states of the Java client."""
+    """The states of the Java client, and HANDED_OVER: who has the id ends it."""
 
     OPEN = "OPEN"
     COMMITTING = "COMMITTING"
@@ -69,6 +69,7 @@ class TransactionState(enum.Enum):
     ABORTED = "ABORTED"
     ERROR = "ERROR"
     TIME_OUT = "TIME_OUT"
+    HANDED_OVER = "HANDED_OVER"
 
 
 class _Participant:
@@ -171,9 +172,23 @@ class AsyncTransaction:
             await self._settled()
             await self._ended(pb.TxnAction.ABORT, TransactionState.ABORTED)
 
+    async def hand_over(self) -> TxnId:
+        """Leave the transaction to whoever ends it by its id (``end_transaction``); nothing can be added any more.
+
+        Returns when everything in it is stored. Raises TransactionHasOperationFailedError as ``commit`` does.
+        """
+        async with self._ending:
+            self._check_state("handed over", TransactionState.OPEN)
+            self._leave_open(TransactionState.COMMITTING)
+            await self._settled()
+            if self._failure is not None:
+                await self._abort_failed(self._failure)
+            self._state = TransactionState.HANDED_OVER
+        return self.id
+
     async def commit_unless_ended(self) -> None:
         """Commit at the end of a block, which may have ended the transaction itself."""
-        if self._state not in (TransactionState.COMMITTED, TransactionState.ABORTED):
+        if self._state not in (TransactionState.COMMITTED, TransactionState.ABORTED, TransactionState.HANDED_OVER):
             await self.commit()
 
     async def give_up(self, cause: BaseException) -> None:
