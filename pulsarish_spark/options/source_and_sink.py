@@ -17,6 +17,7 @@ from pulsarish_spark.connecting.connection import Address
 from pulsarish_spark.options.batch_limits import DIVIDING, Amounts, amounts_of
 from pulsarish_spark.options.connecting import CONNECTING, SECURING, address_of
 from pulsarish_spark.options.data_loss import LOSING, OnLoss, check_losing
+from pulsarish_spark.options.guarantee import ExactlyOnce, exactly_once_of
 from pulsarish_spark.options.option import Side, filled
 from pulsarish_spark.options.rows import FILTERING, SHAPING, TopicNames, check_key_ranges, columns_of, kept_rows_of
 from pulsarish_spark.options.sending import MAKING, SENDING, KeyForm
@@ -84,6 +85,7 @@ class WriteOptions:
     key_form: KeyForm = "auto"
     deliver_after_ms: int = 0
     writing: Mapping[str, Any]
+    once: ExactlyOnce | None = None  # None: at least once
 
 
 _READING: Final = (*SELECTING, *SHAPING, *BOUNDS, *FILTERING, *LOSING, *FOLLOWING)
@@ -170,5 +172,6 @@ def write_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, 
         topic=given.get("topic", ""),
         column_names=given.get("columnNames", "pulsarish"),
         writing=filled(SENDING, given),
+        once=exactly_once_of(given, {key.lower(): text for key, text in raw.items()}.get("checkpointlocation", "")),
         **filled(MAKING, given),
     )

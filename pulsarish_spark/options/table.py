@@ -17,6 +17,7 @@ from broker_core.base.suggest import closest
 from pulsarish_spark.options.batch_limits import AMOUNTS, DIVIDING
 from pulsarish_spark.options.connecting import ALIAS_BEGINNINGS, CONNECTING, SECURING
 from pulsarish_spark.options.data_loss import LOSING
+from pulsarish_spark.options.guarantee import GUARANTEEING
 from pulsarish_spark.options.option import Option, Side
 from pulsarish_spark.options.rows import FILTERING, SHAPING
 from pulsarish_spark.options.sending import MAKING, SENDING
@@ -39,6 +40,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *REPLAYING,
     *MAKING,
     *SENDING,
+    *GUARANTEEING,
 )
 
 _NOT_NEEDED: Final = "is not needed here; remove it"
@@ -118,6 +120,14 @@ _SIDE_NAMES: Final = {
     Side.WRITE: "the sink",
     Side.BATCH_READ: "spark.read",
     Side.STREAM_READ: "spark.readStream",
+    Side.STREAM_WRITE: "writeStream",
+}
+
+_USES: Final = {
+    Side.BATCH_READ: "a batch read",
+    Side.STREAM_READ: "a stream",
+    Side.BATCH_WRITE: "a batch write",
+    Side.STREAM_WRITE: "a stream",
 }
 
 _SHOWN_MAX: Final = 200
@@ -229,9 +239,8 @@ def _nearest(key: str, names: Iterable[str]) -> str | None:
 def _check_side(option: Option, side: Side) -> None:
     if option.sides & side:
         return
-    if option.wrong_side and side in Side.READ:
-        where = "a stream" if side is Side.STREAM_READ else "a batch read"
-        raise ConfigError(f'option "{option.name}" does not work in {where}: {option.wrong_side}')
+    if option.wrong_side and option.sides & (Side.READ if side in Side.READ else Side.WRITE):
+        raise ConfigError(f'option "{option.name}" does not work in {_USES[side]}: {option.wrong_side}')
     here = _SIDE_NAMES[Side.READ if side in Side.READ else Side.WRITE]
     there = _SIDE_NAMES.get(option.sides, _SIDE_NAMES[Side.READ])
     raise ConfigError(f'option "{option.name}" belongs to {there}, not to {here}', hint="remove it")

@@ -13,7 +13,7 @@ import pyarrow as pa
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, RowError, RowsUnconfirmedError
 from broker_core.base.names import TopicName
-from broker_core.client import Client, EntryWriter
+from broker_core.client import Client, EntryWriter, Transaction
 from broker_core.client.columnar.entry_writer import BY_KEY, EncodedRows
 from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.settings.config import WriterConfig
@@ -46,8 +46,10 @@ class Targets:
     They share one window: it bounds what the task has in flight, however many topics and partitions it writes to.
     """
 
-    def __init__(self, client: Client, options: WriteOptions) -> None:
+    def __init__(self, client: Client, options: WriteOptions, txn: Transaction | None = None) -> None:
+        """``txn``: the transaction of all rows."""
         self._client = client
+        self._txn = txn
         self._options = options
         self._writing = options.writing
         self._window = SendWindow(0, WriterConfig.of(self._writing).window_bytes_max)
@@ -111,7 +113,9 @@ class Targets:
         """
         named = part.partitions is not None and bool((part.partitions != BY_KEY).all())
         lazy = named and self._client.partitions(part.topic) > 0
-        return self._client.write_rows(part.topic, self._window, **self._writing, lazy_start_partitioned_producers=lazy)
+        return self._client.write_rows(
+            part.topic, self._window, txn=self._txn, **self._writing, lazy_start_partitioned_producers=lazy
+        )
 
     def _check_partitions(self, part: TopicRows) -> None:
         """ConfigError for the first row that wants a partition which its topic does not have."""

@@ -3,37 +3,47 @@
 
 At least once: a task that is tried again, or a micro-batch that is replayed after a failure, writes its rows again.
 What an unfinished attempt wrote stays in the topic. ``commit`` and ``abort`` therefore have nothing to do on the
-broker. Spark hands a task its rows in Arrow batches, and each is checked as a whole before one of its rows is
-sent; a row that is refused later in the task, or in another task, comes when rows before it are stored.
+broker. A stream may be written exactly once instead; ``exactly_once`` has the steps.
+
+Spark hands a task its rows in Arrow batches, and each is checked as a whole before one of its rows is sent; a row that
+is refused later in the task, or in another task, comes when rows before it are stored.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from broker_core.base.clock import SystemClock
 from broker_core.base.errors import PulsarishError, RowsUnconfirmedError
 from pulsarish_spark.connecting.connection import connected
+from pulsarish_spark.losses.loss import running_batch
 from pulsarish_spark.options import WriteOptions
+from pulsarish_spark.options.guarantee import TIMEOUT_S_DEFAULT
 from pulsarish_spark.plain_errors import plain_errors
+from pulsarish_spark.sink.decisions import Batch
+from pulsarish_spark.sink.exactly_once import Run, Share, begin, check_batch, decide, give_up, intend
 from pulsarish_spark.workers.spark_worker import SentToWorkers, freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from broker_core.client import Client, Transaction
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """The rows that one task wrote, all of them confirmed."""
+    """The rows that one task wrote, all of them confirmed, and their transaction if they are written exactly once."""
 
     rows: int
+    share: Share | None = None
 
 
 def stored_words(rows: int) -> str:
@@ -43,31 +53,76 @@ def stored_words(rows: int) -> str:
     return f"{rows} rows of this task were sent before and are stored, those of other tasks may be"
 
 
-def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
-    """Write all rows of a task; returns when they are confirmed."""
+def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, run: Run | None = None) -> Written:
+    """Write all rows of a task; returns when they are confirmed. ``run``: in a transaction, which is handed over."""
+    batch = None if run is None else batch_of_task()
+    if run is not None and batch is not None and not check_batch(run, batch):
+        for _ in batches:  # A worker that does not take its rows ends its upstream.
+            pass
+        return Written(0)
     first = next(batches, None)
     if first is None:
         return Written(0)
+    rows = itertools.chain([first], batches)
+    with connected(options.address) as client:
+        if run is None or batch is None:
+            written = Written(_send(client, rows, options))
+        else:
+            written = send_within(client, rows, options, run, batch)
+    freeze_imports()
+    return written
+
+
+def _send(
+    client: Client, batches: Iterable[pa.RecordBatch], options: WriteOptions, txn: Transaction | None = None
+) -> int:
+    """Send all rows; returns how many there were, when they are confirmed."""
     from pulsarish_spark.sink.targets import Targets  # A process that only plans a write needs no arrays.
 
     written = 0
-    with connected(options.address) as client:
-        targets = Targets(client, options)
-        try:
-            for rows in itertools.chain([first], batches):
-                targets.write(rows)
-                written += rows.num_rows
-            targets.flush()
-        except RowsUnconfirmedError:
-            raise
-        except PulsarishError as refused:
-            targets.flush()
+    targets = Targets(client, options, txn)
+    try:
+        for rows in batches:
+            targets.write(rows)
+            written += rows.num_rows
+        targets.flush()
+    except RowsUnconfirmedError:
+        raise
+    except PulsarishError as refused:
+        targets.flush()
+        if txn is None:
             refused.message += f"; {stored_words(targets.rows_confirmed)}"
-            raise
-        finally:
-            targets.close()
-    freeze_imports()
-    return Written(written)
+        raise
+    finally:
+        targets.close()
+    return written
+
+
+def send_within(
+    client: Client, batches: Iterable[pa.RecordBatch], options: WriteOptions, run: Run, batch: Batch
+) -> Written:
+    """Send all rows in a transaction, which is left to the decision about the batch."""
+    timeout_s = options.once.timeout_s if options.once is not None else TIMEOUT_S_DEFAULT
+    until_ms = SystemClock().now_ms() + round(timeout_s * 1000)
+    with client.new_transaction(timeout_s) as txn:
+        intend(client, run, txn.id)
+        rows = _send(client, batches, options, txn)
+        return Written(rows, Share(run, batch, txn.hand_over(), until_ms))
+
+
+def batch_of_task() -> Batch:
+    """The micro-batch that this task is of."""
+    query, number = running_batch()
+    if query is None or number is None:
+        raise PulsarishError(
+            "this task does not know its micro-batch, so its rows cannot be written exactly once",
+            hint="Spark tells it to the tasks of a stream",
+        )
+    return Batch(query, number)
+
+
+def _shares(messages: Sequence[WriterCommitMessage | None]) -> list[Share]:
+    return [each.share for each in messages if isinstance(each, Written) and each.share is not None]
 
 
 def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
@@ -79,10 +134,11 @@ class _Writer(SentToWorkers):
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = replace(options, address=options.address.for_executors())
+        self._run: Run | None = None
 
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_rows(iterator, self._options)
+        return write_rows(iterator, self._options, self._run)
 
 
 class PulsarishBatchWriter(_Writer, DataSourceArrowWriter):
@@ -96,12 +152,31 @@ class PulsarishBatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class PulsarishStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """The stream sink. Spark makes a new one for each micro-batch, and another one to commit it."""
+    """The stream sink. Spark makes a new one for each micro-batch, and another one to commit it, which it tells only
+    what the tasks have returned."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The state that is sent to the tasks: with it the batch begins, as a writer that commits is never sent."""
+        once = self._options.once
+        if once is not None and self._run is None:
+            with connected(self._options.address) as client:
+                self._run = begin(client, once.control)
+        return self.__dict__
+
+    @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        if shares := _shares(messages):
+            with connected(self._options.address) as client:
+                decide(client, shares)
         logger.info("batch written batch=%d topic=%s rows=%d", batchId, self._options.topic, _total(messages))
 
+    @plain_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        if shares := _shares(messages):
+            with connected(self._options.address) as client:
+                give_up(client, [each.txn_id for each in shares])
+            logger.warning("batch aborted batch=%d topic=%s", batchId, self._options.topic)
+            return
         logger.warning(
             "batch aborted batch=%d topic=%s rows_left_min=%d", batchId, self._options.topic, _total(messages)
         )

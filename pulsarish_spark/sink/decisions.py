@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which transactions of a stream are committed: the records of its control topic, and their verdict. No I/O.
+
+Each micro-batch is a *run* of one driver. A run writes that it begins (``Begun``), each of its tasks that it has opened
+a transaction (``Intent``), and the run at its end which of them are to be committed (``Decision``). The order of the
+log decides, so that all who read it come to the same verdict: a decision is valid if its run is the last that had begun
+before it, and if no valid decision about the same batch of the query, or a later one, stands before it.
+
+So a run that begins ends what drivers before it can do: their decisions come too late. What they have opened may then
+be aborted, but for what a valid decision names. A record that is there twice, as after a lost receipt, counts once.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from broker_core.base.errors import PulsarishError
+from broker_core.base.positions import Position
+from broker_core.wire.heads import TxnId
+
+_FORMAT: Final = 1
+
+
+class Batch(NamedTuple):
+    """A micro-batch of a query."""
+
+    query: str
+    number: int
+
+
+class Begun(NamedTuple):
+    """A run begins. Its name comes once."""
+
+    run: str
+
+
+class Intent(NamedTuple):
+    """A task of a run has opened a transaction."""
+
+    run: str
+    txn_id: TxnId
+
+
+class Decision(NamedTuple):
+    """The transactions that make up a batch. ``lasting_until_ms``: none of them is aborted by its time limit before."""
+
+    run: str
+    batch: Batch
+    txn_ids: tuple[TxnId, ...]
+    lasting_until_ms: int
+
+
+Record: TypeAlias = Begun | Intent | Decision
+
+
+class ControlRecordError(PulsarishError):
+    """A record of a control topic cannot be read: it is not ours, or of a newer version."""
+
+
+def encoded(record: Record) -> bytes:
+    """The message that carries ``record``."""
+    fields: dict[str, Any] = {"v": _FORMAT, "run": record.run}
+    if isinstance(record, Intent):
+        fields["intent"] = list(record.txn_id)
+    elif isinstance(record, Decision):
+        fields |= {
+            "query": record.batch.query,
+            "batch": record.batch.number,
+            "commit": [list(each) for each in record.txn_ids],
+            "until": record.lasting_until_ms,
+        }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decoded(value: bytes) -> Record:
+    """The record that a message carries; ControlRecordError if it cannot be read."""
+    try:
+        fields = json.loads(value)
+        if fields["v"] != _FORMAT:
+            raise ControlRecordError(
+                f"a record of the control topic has format {fields['v']!r}, and this version reads {_FORMAT}",
+                hint="write with the version that began, or use another transactionalId",
+            )
+        run = str(fields["run"])
+        if "commit" in fields:
+            txn_ids = tuple(TxnId(int(most), int(least)) for most, least in fields["commit"])
+            return Decision(run, Batch(str(fields["query"]), int(fields["batch"])), txn_ids, int(fields["until"]))
+        if "intent" in fields:
+            most, least = fields["intent"]
+            return Intent(run, TxnId(int(most), int(least)))
+        return Begun(run)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ControlRecordError(
+            "a message of the control topic is no record of a stream", hint="nobody else may write to that topic"
+        ) from error
+
+
+class ControlLog:
+    """The verdict over records that are given in their order, from a place on where ``keep_from`` has once been."""
+
+    def __init__(self) -> None:
+        self.run = ""
+        """The run that began last, and may decide."""
+        self.last: Decision | None = None
+        """The last valid decision."""
+        self.keep_from: Position | None = None
+        """Records from here on are needed by the next run: those of the last valid decision and of its run."""
+        self._begun_at: dict[str, Position] = {}
+        self._undecided: dict[TxnId, None] = {}
+
+    def add(self, record: Record, position: Position) -> None:
+        """The next record."""
+        if isinstance(record, Begun):
+            if record.run not in self._begun_at:
+                self._begun_at[record.run] = position
+                self.run = record.run
+            if self.keep_from is None:
+                self.keep_from = position
+        elif isinstance(record, Intent):
+            self._undecided[record.txn_id] = None
+        elif self._is_valid(record):
+            self.last = record
+            self.keep_from = self._begun_at[record.run]
+            for each in record.txn_ids:
+                self._undecided.pop(each, None)
+
+    @property
+    def undecided(self) -> tuple[TxnId, ...]:
+        """Transactions of which no valid decision says that they are to be committed."""
+        return tuple(self._undecided)
+
+    def _is_valid(self, decision: Decision) -> bool:
+        if decision.run != self.run:
+            return False
+        last = self.last
+        return last is None or last.batch.query != decision.batch.query or last.batch.number < decision.batch.number

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict about transactions over the records of a control topic."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.base.positions import Position
+from broker_core.wire.heads import TxnId
+from pulsarish_spark.sink.decisions import (
+    Batch,
+    Begun,
+    ControlLog,
+    ControlRecordError,
+    Decision,
+    Intent,
+    Record,
+    decoded,
+    encoded,
+)
+
+A, B, C, D = (TxnId(0, number) for number in range(4))
+ONE, TWO = Batch("q", 1), Batch("q", 2)
+
+
+def log_of(*records: Record) -> ControlLog:
+    """The verdict over ``records``, whose positions are their numbers."""
+    log = ControlLog()
+    for number, record in enumerate(records):
+        log.add(record, Position(7, number))
+    return log
+
+
+def decision(run: str, batch: Batch, *txn_ids: TxnId) -> Decision:
+    return Decision(run, batch, txn_ids, 1000)
+
+
+@pytest.mark.parametrize("record", [Begun("x"), Intent("x", TxnId(3, 2**62)), decision("x", ONE, A, B)])
+def test_records_are_read_as_they_were_written(record: Record) -> None:
+    """By another process, perhaps of a later version."""
+    assert decoded(encoded(record)) == record
+
+
+@pytest.mark.parametrize("value", [b"", b"x", b"[]", b"{}", b'{"v":1}', b'{"v":1,"run":"x","intent":[1]}', b"\xff"])
+def test_other_messages_are_no_records(value: bytes) -> None:
+    """Nobody else writes to a control topic."""
+    with pytest.raises(ControlRecordError, match="is no record of a stream"):
+        decoded(value)
+
+
+def test_records_of_a_newer_version_are_told() -> None:
+    """They may mean anything."""
+    with pytest.raises(ControlRecordError, match="has format 2, and this version reads 1"):
+        decoded(b'{"v":2,"run":"x"}')
+
+
+def test_a_decision_of_the_last_run_is_valid() -> None:
+    """Intents that it does not name are undecided: attempts that failed, or came late."""
+    log = log_of(Begun("x"), Intent("x", A), Intent("x", B), Intent("x", C), decision("x", ONE, A, C), Intent("x", D))
+    assert (log.run, log.last, log.undecided) == ("x", decision("x", ONE, A, C), (B, D))
+
+
+def test_a_run_that_begins_fences_those_before_it() -> None:
+    """Whatever they decide later is void, though nobody has decided about the batch."""
+    log = log_of(Begun("x"), Intent("x", A), Begun("y"), decision("x", ONE, A))
+    assert (log.run, log.last, log.undecided) == ("y", None, (A,))
+
+
+def test_a_decision_before_the_next_run_stands() -> None:
+    """The next run finds it, and may decide about later batches only."""
+    log = log_of(Begun("x"), decision("x", ONE, A), Begun("y"), decision("y", ONE, B))
+    assert log.last == decision("x", ONE, A)
+    log.add(decision("y", TWO, C), Position(7, 4))
+    assert log.last == decision("y", TWO, C)
+
+
+def test_another_query_has_batches_of_its_own() -> None:
+    """A checkpoint that was begun anew counts from 0."""
+    log = log_of(Begun("x"), decision("x", TWO, A), Begun("y"), decision("y", Batch("other", 0), B))
+    assert log.last == decision("y", Batch("other", 0), B)
+
+
+@pytest.mark.parametrize("copied", [0, 1, 2])
+def test_records_that_are_there_twice_count_once(copied: int) -> None:
+    """A copy that a lost receipt has made comes behind records of others, and changes nothing."""
+    records: list[Record] = [Begun("x"), Intent("x", A), decision("x", ONE, A)]
+    log = log_of(*records, Begun("y"), Intent("y", B), records[copied])
+    assert (log.run, log.last) == ("y", records[2])
+    log.add(decision("y", TWO, B), Position(7, 9))
+    assert log.last == decision("y", TWO, B)
+
+
+def test_what_the_next_run_needs_is_kept() -> None:
+    """The last valid decision, and the beginning of its run, which makes it valid; all while there is none."""
+    log = log_of(Begun("w"), Begun("x"), Intent("x", A))
+    assert log.keep_from == Position(7, 0)
+    log.add(decision("x", ONE, A), Position(7, 3))
+    log.add(Begun("y"), Position(7, 4))
+    assert log.keep_from == Position(7, 1)
+    log.add(decision("y", TWO, B), Position(7, 5))
+    assert log.keep_from == Position(7, 4)
