@@ -126,7 +126,7 @@ def _guarantee(text: str) -> Guarantee:
     guarantees: dict[str, Guarantee] = {"commit": "commit", "claim": "claim"}
     word = text.strip().lower()
     if word == "lock":
-        raise ValueError("lock needs transactions, which this client does not have yet; it takes commit or claim")
+        raise ValueError("lock, by acknowledgements in transactions, is not there yet; it takes commit or claim")
     if word not in guarantees:
         raise ValueError("it takes commit or claim")
     return guarantees[word]

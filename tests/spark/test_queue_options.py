@@ -37,7 +37,7 @@ def test_options_of_a_shared_subscription_are_read() -> None:
     [
         ({"subscriptionType": "Failover"}, "a query that reads alone needs no type"),
         ({"subscriptionType": "any"}, "it takes Shared or Key_Shared"),
-        ({"queueGuarantee": "lock"}, "lock needs transactions, which this client does not have yet"),
+        ({"queueGuarantee": "lock"}, "lock, by acknowledgements in transactions, is not there yet"),
         ({"queueGuarantee": "once"}, "it takes commit or claim"),
         ({"minPartitions": "3"}, "option minPartitions does not work with subscriptionType"),
         ({"inputPartitions": "3"}, "option inputPartitions does not work with subscriptionType"),
