@@ -69,7 +69,10 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield Service("apache", pulsar.service_url, pulsar.http_url)
 
 
-TRANSACTIONAL: Final = (pytest.param("apache-transactions", marks=pytest.mark.pulsar),)
+TRANSACTIONAL: Final = (
+    "pulsarish",
+    pytest.param("apache-transactions", marks=pytest.mark.pulsar),
+)
 """Brokers that have transactions: "pulsarish" is ours."""
 
 
