@@ -7,12 +7,13 @@ meanwhile some. The order sees to it that no file of the copy knows of more than
 1. the copies of commit marks, for a mark vouches for bytes of a log,
 2. the cursor log, for only stored entries are acknowledged, and buckets of delayed messages,
 3. the catalogue, read whole and written anew,
-4. each ledger that this catalogue knows, as far as it goes now.
+4. each ledger that this catalogue knows, as far as it goes now, and each compacted view that it names.
 
-A broker may begin another cursor log meanwhile, or delete ledgers, which it writes to the catalogue first. So a cursor
-log that the catalogue does not name any more, and a ledger that is not there, are a reason to begin with 1 again; what
-was copied of closed ledgers stays. A file that the catalogue goes on to name and that is not there is lost, and the
-copy lacks it as the original does. The FORMAT file comes last: without it a directory is no data directory.
+A broker may begin another cursor log meanwhile, or delete ledgers and views, which it writes to the catalogue first. So
+a cursor log that the catalogue does not name any more, and a ledger or view that is not there, are a reason to begin
+with 1 again; what was copied of closed ledgers and of views stays. A file that the catalogue goes on to name and that
+is not there is lost, and the copy lacks it as the original does. The FORMAT file comes last: without it a directory is
+no data directory.
 
 Does not copy what a broker makes by itself: lock, addresses, log, and copies of damaged bytes.
 """
@@ -32,6 +33,7 @@ from broker_core.storage.catalogue.file import CatalogueFile
 from broker_core.storage.cursors import CURRENT_LOG
 from broker_core.storage.disk import Disk, write_fully
 from broker_core.storage.store import refuse_other_format
+from broker_core.storage.views import named_views
 
 _TRIES: Final = 100
 """Rounds in which something was deleted under the copy. Each copies what is new or open, so the next is quicker."""
@@ -40,7 +42,13 @@ _PIECE_BYTES: Final = 4 << 20
 """In memory at a time."""
 
 
-_FOLDERS: Final = (layout.ledgers_dir(""), layout.cursors_dir(""), layout.delayed_dir(""), layout.quarantine_dir(""))
+_FOLDERS: Final = (
+    layout.ledgers_dir(""),
+    layout.cursors_dir(""),
+    layout.delayed_dir(""),
+    layout.views_dir(""),
+    layout.quarantine_dir(""),
+)
 
 
 class CopyReport(NamedTuple):
@@ -91,7 +99,8 @@ def _refuse_data(disk: Disk, target: str) -> None:
 class _Copy:
     """One copy. Names of files begin with a slash, below either directory.
 
-    ``_whole``: closed ledgers that were copied. ``_gone``: files that were not there in the last round.
+    ``_whole``: closed ledgers that were copied, ``_views``: files of views that were. ``_gone``: files that were not
+    there in the last round.
     """
 
     def __init__(self, disk: Disk, source: str, target: str) -> None:
@@ -99,6 +108,7 @@ class _Copy:
         self._source = source
         self._target = target
         self._whole: set[int] = set()
+        self._views: set[str] = set()
         self._gone: set[str] = set()
 
     def run(self) -> CopyReport:
@@ -129,6 +139,10 @@ class _Copy:
             # Closed ledgers first: one that is deleted once it was copied is no reason for another round.
             for row in sorted(catalogue.ledgers.all(), key=lambda row: row.state != LEDGER_CLOSED):
                 self._copy_ledger(row, gone)
+            named = named_views(catalogue)
+            for name in named - self._views:
+                if self._copy(name, gone):
+                    self._views.add(name)
             is_whole, self._gone = gone <= self._gone, gone
             if not is_whole:
                 return None
@@ -190,7 +204,8 @@ class _Copy:
         """Drop what another round has copied, write the catalogue, and make a data directory of it."""
         wanted = {layout.ledger_path("", row.id) for row in catalogue.ledgers.all()}
         wanted.add(layout.cursor_log_path("", catalogue.numbers.get(CURRENT_LOG, -1)))
-        for folder in (layout.ledgers_dir(""), layout.cursors_dir("")):
+        wanted |= named_views(catalogue)
+        for folder in (layout.ledgers_dir(""), layout.cursors_dir(""), layout.views_dir("")):
             for name in self._names(folder):
                 if f"{folder}/{name}" not in wanted:
                     self._disk.unlink(f"{self._target}{folder}/{name}")

@@ -49,6 +49,8 @@ from broker_core.storage.records import (
 from broker_core.storage.recovery import least_synced
 from broker_core.storage.scan import Gap, walk
 from broker_core.storage.store import STORE_CREATED, refuse_other_format
+from broker_core.storage.view_file import DamagedViewError, ViewFile
+from broker_core.storage.views import named_views
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ class FileReport:
 
     Attributes:
         path: The file.
-        kind: "format", "catalogue", "ledger", "cursors", "bucket" or "unknown".
+        kind: "format", "catalogue", "ledger", "cursors", "bucket", "view" or "unknown".
         size_bytes: Its size.
         records: Entries or changes whose every checksum holds.
         problems: One line for each thing that is wrong. Empty = the file is sound.
@@ -153,6 +155,7 @@ class _Examination:
             self._ledgers(catalogue)
             self._cursors(catalogue)
             self._buckets()
+            self._views(catalogue)
         finally:
             catalogue.close(write=False)
         return self._report
@@ -240,6 +243,19 @@ class _Examination:
                 self._done(FileReport(f"{folder}/{name}", "unknown", notes=["is no bucket; the next start removes it"]))
             else:
                 self._file(f"{folder}/{name}", "bucket", partial(_check_bucket, *parsed))
+
+    def _views(self, catalogue: Catalogue) -> None:
+        folder = layout.views_dir(self._directory)
+        named = {f"{self._directory}{name}" for name in named_views(catalogue)}
+        there = {f"{folder}/{name}" for name in (self._disk.list_dir(folder) if self._disk.exists(folder) else ())}
+        for path in sorted(named | there):
+            parsed = layout.parse_view(path.rsplit("/", 1)[1])
+            if path not in named or parsed is None:
+                note = "is the view of no topic; the next start removes what a compaction has left"
+                self._done(FileReport(path, "view", notes=[note]))
+            else:
+                lost = "; what compaction has kept of its topic is lost"
+                self._file(path, "view", partial(_check_view, *parsed), lost=lost)
 
     def _size(self, path: str) -> int:
         """0 if it cannot be opened; the check of the file itself reports why."""
@@ -374,6 +390,20 @@ class _Records:
         if torn:
             dropped = self._report.size_bytes - min(torn)
             self._report.notes.append(f"the last {dropped} bytes were torn by a crash and never confirmed")
+
+
+def _check_view(topic_id: int, number: int, file: File, report: FileReport) -> None:
+    """A view may be all that is left of its entries, so damage to it is a loss."""
+    try:
+        view = ViewFile(topic_id, number, file.size(), file.read)
+    except DamagedViewError as error:
+        report.problems.append(str(error))
+        return
+    for block in range(view.blocks):
+        try:
+            view.load(block)
+        except DamagedViewError as error:
+            report.problems.append(str(error))
 
 
 def _check_bucket(topic_id: int, number: int, file: File, report: FileReport) -> None:

@@ -10,6 +10,7 @@
       ledgers/<id>.log    entries of one ledger
       cursors/<n>.log     acknowledgements of all subscriptions; the catalogue says which n is current
       delayed/<t>-<n>.bucket  a snapshot of delayed messages of topic t; derived from the ledgers, may be deleted
+      compacted/<t>-<n>.view  the entries of topic t that its compaction has kept, maybe all that is left of them
       quarantine/         copies of bytes that failed a checksum, for an investigation
 
 Names come from numbers only, never from what a user typed.
@@ -33,6 +34,7 @@ _FORMAT_TEXT = re.compile(rb"pulsarish data directory, format (\d{1,9})\n")
 _NUMBERED = re.compile(r"(0|[1-9]\d{0,18})\.log")
 _QUARANTINED_LEDGER = re.compile(r"ledgers-(0|[1-9]\d{0,18})-\d+\.bin")
 _BUCKET = re.compile(r"(\d{1,18})-(\d{1,18})\.bucket")
+_VIEW = re.compile(r"(\d{1,18})-(\d{1,18})\.view")
 
 _Path = Callable[[str], str]
 _NumberedPath = Callable[[str, int], str]
@@ -45,6 +47,7 @@ marks_path: Final[_Path] = "{}/marks".format
 ledgers_dir: Final[_Path] = "{}/ledgers".format
 cursors_dir: Final[_Path] = "{}/cursors".format
 delayed_dir: Final[_Path] = "{}/delayed".format
+views_dir: Final[_Path] = "{}/compacted".format
 quarantine_dir: Final[_Path] = "{}/quarantine".format
 ledger_path: Final[_NumberedPath] = "{}/ledgers/{}.log".format
 cursor_log_path: Final[_NumberedPath] = "{}/cursors/{}.log".format
@@ -74,6 +77,16 @@ def bucket_name(topic_id: int, number: int) -> str:
 def parse_bucket(name: str) -> tuple[int, int] | None:
     """Topic id and number of a bucket's file name, or None if it is of another form."""
     found = _BUCKET.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def view_name(topic_id: int, number: int) -> str:
+    return f"{topic_id}-{number}.view"
+
+
+def parse_view(name: str) -> tuple[int, int] | None:
+    """Topic id and number of a compacted view's file name, or None if it is of another form."""
+    found = _VIEW.fullmatch(name)
     return (int(found[1]), int(found[2])) if found else None
 
 

@@ -38,6 +38,7 @@ from broker_core.storage.quarantine import Quarantine
 from broker_core.storage.report import Damage, RecoveryReport
 from broker_core.storage.tail_cache import TailCache
 from broker_core.storage.topic_log import TopicLog
+from broker_core.storage.views import ViewStore
 
 STORE_CREATED: Final = "store_created_ms"
 """Name in the catalogue: when the data directory was made. Part of the identity of cursor logs."""
@@ -57,6 +58,7 @@ class Store:
         commits: What makes appends and acknowledgements durable; the owner of the event loop drives it.
         cursors: Acknowledgements.
         buckets: Snapshots of what is delayed.
+        views: What compaction has kept of topics.
         recovery: What was found to be wrong, at opening and since.
     """
 
@@ -73,6 +75,7 @@ class Store:
         clean_up_ledgers(context)
         self.cursors: Final = CursorStore(context, context.catalogue.numbers.get(STORE_CREATED))
         self.buckets: Final = BucketStore(context)
+        self.views: Final = ViewStore(context)
         known = [self.cursors.newest_ledger, self.buckets.newest_ledger]
         _stay_above(context, ledgers=known, cursors=[self.cursors.newest_cursor])
         open_ledgers = {row.id for row in self.catalogue.ledgers.all() if row.state == LEDGER_OPEN}
@@ -368,9 +371,9 @@ def _sync_names(disk: Disk, directory: str) -> None:
     The names in ``directory`` itself become durable when the catalogue is begun anew, before anything is built on them.
     Each sync counts: a disk empties its cache for it, even where nothing has changed.
     """
-    for folder in (layout.ledgers_dir(directory), layout.cursors_dir(directory), layout.delayed_dir(directory)):
-        if disk.exists(folder):
-            disk.sync_dir(folder)
+    for folder in (layout.ledgers_dir, layout.cursors_dir, layout.delayed_dir, layout.views_dir):
+        if disk.exists(folder(directory)):
+            disk.sync_dir(folder(directory))
 
 
 def _refuse_foreign(disk: Disk, directory: str) -> None:
