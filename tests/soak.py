@@ -24,6 +24,7 @@ Everything                                all of Delays, Chunks, Policies and Re
 BrokerLimit                               the limit of the whole broker (2.4.12) and all of WholeBroker
 PendingAcks                               acknowledgements in transactions (T9 to T11, T14, T18) and all of WholeBroker
 Transaction                               transactions and power loss at any change of the disk (9.1 to 9.7)
+Compaction                                7.4.1 to 7.4.11: the view, its readers, crashes at each step of a run
 Queue, Redelivery                         I4.1 to I4.5 at the client
 ReadProgress                              seeks, rewinds and reconnects (1.4.6, 1.9.2, 4.4) at the client
 SharedQuery, ClaimingQuery                a Spark query in queue mode under kills: docs/queues.md

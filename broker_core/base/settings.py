@@ -311,6 +311,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = 0
     subscribe_rate_period_per_consumer_in_second: Annotated[_Positive, "That period, seconds."] = 30
 
+    # -- compaction
+    broker_service_compaction_threshold_in_bytes: Annotated[
+        _Count, "A topic is compacted when it has more bytes that were not; 0 = by request alone."
+    ] = 0
+    broker_service_compaction_monitor_interval_in_seconds: Annotated[
+        _Positive, "How often topics are looked at for that, seconds."
+    ] = 60
+    topic_compaction_retain_null_key: Annotated[
+        bool, "Compaction keeps messages without a key, all of them; otherwise it keeps none."
+    ] = False
+
     # -- backlog
     backlog_quota_check_interval_in_seconds: Annotated[_Positive, "How often backlog quotas are checked, seconds."] = 60
     backlog_quota_default_limit_bytes: Annotated[

@@ -19,6 +19,7 @@ from broker_core.base.names import NamespaceName, TopicName, check_properties
 from broker_core.base.policies import Policies
 from broker_core.base.settings import Settings
 from broker_core.base.turns import Turns
+from broker_core.broker.compaction.compactor import Compactor
 from broker_core.broker.coordinator.coordinator import TransactionCoordinator
 from broker_core.broker.directory.topic_changes import (
     CreationRules,
@@ -95,6 +96,7 @@ class Broker:
                 reserve=reserve,
                 unacked=BrokerUnacked(settings),
                 transactions=transactions,
+                compactor=Compactor(turns),
                 producer_name=self._producer_name,
             ),
             recover=recover,

@@ -80,6 +80,8 @@ def _may_end(topic: Topic) -> bool:
 def _is_used(topic: Topic) -> bool:
     if topic.has_clients or topic.buffer.open_count:
         return True
+    if topic.compaction.has_cursor:  # the view is data, and nobody else has it
+        return True
     if topic.settings.broker_delete_inactive_topics_mode == "delete_when_no_subscriptions":
         return bool(topic.subscriptions)
     return any(each.backlog_entries() for each in topic.subscriptions.values())

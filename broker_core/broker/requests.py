@@ -158,7 +158,8 @@ class SubscribeRequest:
 
     ``start`` is the entry to begin at; it only means something for a non-durable subscription. ``rollback_s`` goes
     before it: begin with what was stored in the last so many seconds (0: not asked for). ``epoch`` is that of the
-    client (semantics 2.3.5.3), -1 if it has none. ``requester`` is whose transactions it may use.
+    client (semantics 2.3.5.3), -1 if it has none. ``read_compacted``: the compacted view is read first. ``requester``
+    is whose transactions it may use.
     """
 
     subscription: str
@@ -171,6 +172,7 @@ class SubscribeRequest:
     initial_position: InitialPosition = InitialPosition.LATEST
     properties: Mapping[str, str] = field(default_factory=dict)
     epoch: int = -1
+    read_compacted: bool = False
     key_shared: KeySharedPolicy = field(default_factory=KeySharedPolicy)
     peer: Peer = field(default_factory=Peer)
     requester: Requester = ANYBODY

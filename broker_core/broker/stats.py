@@ -17,6 +17,7 @@ from broker_core.base.clock import Clock
 from broker_core.base.policies import Quotas
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
+from broker_core.broker.compaction.topic_compaction import CURSOR_NAME, TopicCompaction
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.dispatch.key_shared.draining import DrainingHashStats, KeyStats
@@ -34,6 +35,7 @@ from broker_core.broker.rates import Traffic
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
 from broker_core.storage.ledger import LedgerInfo
+from broker_core.storage.views import View
 
 
 class _Out(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -157,6 +159,15 @@ class TopicTraffic(_Out, frozen=True, kw_only=True, rename="camel"):
     average_msg_size: float
 
 
+class CompactionStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The last compaction of a topic since it was loaded. Times are milliseconds, 0 for never."""
+
+    last_compaction_removed_event_count: int = 0
+    last_compaction_succeed_timestamp: int = 0
+    last_compaction_failed_timestamp: int = 0
+    last_compaction_duration_time_in_mills: int = 0
+
+
 class TopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
     """One topic or partition. The defaults are those of a partition that was never used."""
 
@@ -181,6 +192,7 @@ class TopicStats(TopicTraffic, frozen=True, kw_only=True, rename="camel"):
     damages: list[str] = []  # [ours] what is damaged or lost of it, as far as known
     publishers: list[PublisherStats] = []
     subscriptions: dict[str, SubscriptionStats] = {}
+    compaction: CompactionStats = CompactionStats()
     deduplication_status: str  # Pulsar's other states are passed within one call here, so they are never seen
     earliest_msg_publish_time_in_backlogs: int = 0
 
@@ -228,6 +240,7 @@ def subscription_stats_in_steps(subscription: Subscription) -> Generator[None, N
         consumers.append(consumer_stats(consumer, keys.get(consumer)))
         yield
     backlog, expired = cursor.backlog_entries(), subscription.expiry.expired
+    durable = subscription.durable or subscription.name == CURSOR_NAME
     return SubscriptionStats(
         type=dispatch.type,
         key_shared_mode=key_shared.mode.name if key_shared is not None else None,
@@ -256,9 +269,9 @@ def subscription_stats_in_steps(subscription: Subscription) -> Generator[None, N
         msg_expired=expired.messages,
         total_msg_expired=expired.messages,
         last_expire_timestamp=subscription.expiry.expired_ms,
-        durable=subscription.durable,
+        durable=durable,
         replicated=False,
-        is_durable=subscription.durable,
+        is_durable=durable,
         is_replicated=False,
         subscription_properties=dict(subscription.properties),
         non_contiguous_deleted_messages_ranges=cursor.deleted.runs_count(),
@@ -307,7 +320,7 @@ def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
         publishers.append(publisher_stats(producer))
         yield
     subscriptions: dict[str, SubscriptionStats] = {}
-    for name, subscription in list(topic.subscriptions.items()):
+    for name, subscription in shown_subscriptions(topic).items():
         subscriptions[name] = yield from subscription_stats_in_steps(subscription)
         yield
     slowest, oldest_ms = slowest_subscription(topic), oldest_stored_ms(topic)
@@ -336,15 +349,34 @@ def topic_stats_in_steps(topic: Topic) -> Generator[None, None, TopicStats]:
         damages=topic.damages,
         publishers=publishers,
         subscriptions=subscriptions,
+        compaction=compaction_stats(topic.compaction),
         deduplication_status="Disabled" if topic.deduplication is None else "Enabled",
     )
+
+
+def compaction_stats(compaction: TopicCompaction) -> CompactionStats:
+    figures = compaction.figures
+    return CompactionStats(
+        last_compaction_removed_event_count=figures.removed_last,
+        last_compaction_succeed_timestamp=figures.succeeded_ms,
+        last_compaction_failed_timestamp=figures.failed_ms,
+        last_compaction_duration_time_in_mills=figures.duration_ms,
+    )
+
+
+def shown_subscriptions(topic: Topic) -> dict[str, Subscription]:
+    """The subscriptions as Pulsar shows them: the cursor of compaction is one, which no client can use."""
+    if not topic.compaction.has_cursor:
+        return dict(topic.subscriptions)
+    cursor = Cursor(topic.log, topic.compaction.horizon, stored=False)
+    return {**topic.subscriptions, CURSOR_NAME: Subscription(topic, CURSOR_NAME, cursor, None, {})}
 
 
 def with_earliest_times(topic: Topic, stats: TopicStats) -> TopicStats:
     """``stats`` with when the first message of each backlog was published, for which a message of each is read."""
     earliest = {
         name: -1 if (found := first_stored_ms(topic.log, each.cursor)) is None else found
-        for name, each in topic.subscriptions.items()
+        for name, each in shown_subscriptions(topic).items()
     }
     subscriptions = {
         name: msgspec.structs.replace(each, earliest_msg_publish_time_in_backlog=earliest[name])
@@ -415,6 +447,7 @@ class InternalStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     state: str
     ledgers: list[LedgerStats]
     cursors: dict[str, CursorStats]
+    compacted_ledger: LedgerStats
 
 
 def internal_stats(topic: Topic) -> InternalStats:
@@ -433,8 +466,14 @@ def internal_stats(topic: Topic) -> InternalStats:
         last_confirmed_entry=str(log.last_confirmed),
         state="Terminated" if topic.terminated is not None else "LedgerOpened" if is_open else "ClosedLedger",
         ledgers=[LedgerStats(info.id, info.entries, info.size_bytes) for info in ledgers],
-        cursors={name: _cursor_stats(topic, each) for name, each in topic.subscriptions.items()},
+        cursors={name: _cursor_stats(topic, each) for name, each in shown_subscriptions(topic).items()},
+        compacted_ledger=_compacted_ledger(topic.compaction.view),
     )
+
+
+def _compacted_ledger(view: View) -> LedgerStats:
+    """The compacted view, by the number of its file; -1 if there is none."""
+    return LedgerStats(view.number, view.entries, view.size_bytes) if view.number else LedgerStats(-1, -1, -1)
 
 
 def _cursor_stats(topic: Topic, subscription: Subscription) -> CursorStats:
@@ -477,7 +516,7 @@ def stored_state(topic: Topic) -> StoredState:
     """See ``StoredState``."""
     ledgers = topic.log.ledgers()
     changed_ms = max([topic.created_ms, *(each.created_ms for each in ledgers)])
-    mark_deletes = {name: each.cursor.mark_delete for name, each in topic.subscriptions.items()}
+    mark_deletes = {name: each.cursor.mark_delete for name, each in shown_subscriptions(topic).items()}
     return StoredState(topic.created_ms, changed_ms, ledgers, mark_deletes)
 
 

@@ -21,9 +21,11 @@ from broker_core.base.errors import (
 from broker_core.base.policies import Quotas
 from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
+from broker_core.broker.compaction.compacted_log import CompactedLog
+from broker_core.broker.compaction.topic_compaction import TopicCompaction
 from broker_core.broker.consumer import Consumer, LastMessage, OnDone
 from broker_core.broker.cursors.acknowledgement import Acknowledgement, size_unknown
-from broker_core.broker.cursors.cursor import Cursor
+from broker_core.broker.cursors.cursor import Cursor, EntryLog
 from broker_core.broker.cursors.cursor_journal import CursorJournal
 from broker_core.broker.cursors.expiry import Expiry
 from broker_core.broker.cursors.open_messages import OpenMessages
@@ -61,6 +63,7 @@ class SubscriptionHost(DispatchHost, Protocol):
     delays: TopicDelays
     topic_id: int
     transactions: OpenTransactions
+    compaction: TopicCompaction
 
     @property
     def terminated(self) -> Position | None: ...
@@ -73,7 +76,8 @@ class SubscriptionHost(DispatchHost, Protocol):
 
 
 class Subscription:
-    """A named position in a topic with its consumers. ``journal`` is None for a non-durable one."""
+    """A named position in a topic with its consumers. ``journal`` is None for a non-durable one. It has 33 methods, as
+    consumers, administrators and the parts of the topic meet here; most hand on to the part that knows the rule."""
 
     def __init__(
         self,
@@ -117,11 +121,15 @@ class Subscription:
             self._go_on_behind_damage,
         )
         self._host = host
-        self._log = host.log
+        self._log: EntryLog = host.log
+        self._compacted: CompactedLog | None = None
         self._awaiting_return: TimerHandle | None = None
         self.backlog = Backlog(host.log, cursor)
         self.expiry = Expiry(cursor, self.pass_over, f"{host.name}/{name}", host.log, host.clock, host.timers)
         self.last_active_ms = host.clock.now_ms() if unused_since_ms is None else unused_since_ms
+        if pending is not None and host.compaction.has_view and cursor.mark_delete < host.log.trimmed:
+            # The log alone lacks the place of the cursor, and entries that were acknowledged in transactions.
+            self._compacted = self._read_compacted()
         self.transactional_acks.recover()
 
     @property
@@ -159,6 +167,44 @@ class Subscription:
             self._awaiting_return = None
         return consumer
 
+    def _serve(self, consumer: Consumer) -> None:
+        """``consumer`` is the one that is served from now on, with the compacted view if it asked for that."""
+        if not consumer.request.read_compacted:
+            self._read_log()
+            return
+        if self._compacted is None:
+            self._compacted = self._read_compacted()
+        self._compacted.bind()
+
+    def _read_compacted(self) -> CompactedLog:
+        """The view and the log behind it are read from now on."""
+        compacted = CompactedLog(self._host.log, self._host.compaction, self.cursor)
+        self._read_from(compacted, compacted)
+        return compacted
+
+    def _read_log(self) -> None:
+        """The log alone is read from now on."""
+        if self._compacted is not None:
+            self._compacted.unbind()
+            self._compacted = None
+            self._read_from(self._host.log)
+
+    def _read_from(self, log: EntryLog, gaps: CompactedLog | None = None) -> None:
+        self._log = self.reader.log = log
+        self.cursor.read_from(log, gaps)
+        self.acks.read_from(log)
+        self.transactional_acks.read_from(log)
+
+    def _unbind(self) -> None:
+        """No consumer is left: the view that the last one read need not be kept."""
+        if self._compacted is not None:
+            self._compacted.unbind()
+
+    @property
+    def reads_compacted(self) -> bool:
+        """Whether the consumer that was served last reads the compacted view."""
+        return self._compacted is not None
+
     def _check_readable(self) -> None:
         """PersistenceServerError if what is to be sent first is known to be lost, and no setting gives it up: a
         consumer would wait for it without a word."""
@@ -183,6 +229,7 @@ class Subscription:
         else:
             self.dispatcher.close()
             self.dispatcher = Dispatcher(self.cursor)
+            self._unbind()
             self.last_active_ms = self._host.clock.now_ms()
             self._host.subscription_unused(self)
 
@@ -193,6 +240,7 @@ class Subscription:
             return
         self.dispatcher.close()
         self.dispatcher = Dispatcher(self.cursor)
+        self._unbind()
         self.last_active_ms = self._host.clock.now_ms()
         for consumer in consumers:
             sink = consumer.left()
@@ -247,7 +295,10 @@ class Subscription:
                 consumer.tell_end_of_topic()
 
     def last_message(self) -> LastMessage:
-        return LastMessage(*self._host.messages.last_entry(), self.cursor.mark_delete)
+        last = self._host.messages.last_entry()
+        if self._compacted is not None:
+            last = self._compacted.last_message(last)
+        return LastMessage(*last, self.cursor.mark_delete)
 
     # -- what administrators and policies ask
 
@@ -305,11 +356,16 @@ class Subscription:
             on_done(size_unknown(error))
             return
         partly_acked = {position: bits} if bits else {}
+        self._unbind()
         self.reset(before_position(self._log, position), partly_acked, on_done)
 
     def seek_to_time(self, time_ms: int, on_done: OnDone) -> None:
         """Stand right before the first entry stored at or after that time."""
-        self.reset(before_time(self._log, time_ms), {}, on_done)
+        self._unbind()
+        before = (
+            before_time(self._host.log, time_ms) if self._compacted is None else self._compacted.before_time(time_ms)
+        )
+        self.reset(before, {}, on_done)
 
     def reset(self, mark_delete: Position, partly_acked: Mapping[Position, int], on_done: OnDone) -> None:
         """Disconnect all consumers and stand right after ``mark_delete`` (semantics 1.4.6)."""
@@ -341,9 +397,10 @@ class Subscription:
             delays,
             self.dispatch_rate,
         )
-        context = DispatchContext(host, self.name, *parts)
-        if request.kind.has_active_consumer:
+        context = DispatchContext(host, self.name, *parts, self._serve)
+        if request.kind.has_active_consumer:  # which says what is read for it
             return SingleActiveDispatcher(request.kind, context)
+        self._read_log()
         if request.kind.routes_by_key:
             return KeySharedDispatcher(request.key_shared, context)
         return SharedDispatcher(context)

@@ -23,9 +23,12 @@ from broker_core.base.errors import (
 )
 from broker_core.base.names import TopicName, check_not_reserved, check_properties, check_subscription_name
 from broker_core.base.policies import Quotas
-from broker_core.base.positions import Position
+from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.base.turns import Turns
+from broker_core.broker.compaction.compacted_log import CompactedLog
+from broker_core.broker.compaction.compactor import Compactor
+from broker_core.broker.compaction.topic_compaction import TopicCompaction
 from broker_core.broker.consumer import Consumer, OnDone
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.cursors.cursor_journal import LedgerHolder, StoredCursor, StoredCursors
@@ -74,6 +77,7 @@ class Surroundings:
     reserve: DiskReserve
     unacked: BrokerUnacked
     transactions: OpenTransactions
+    compactor: Compactor
     producer_name: Callable[[], str]
 
 
@@ -86,7 +90,7 @@ def deduplicates(name: TopicName, settings: Settings) -> bool:
 class Topic:
     """A loaded topic. ``subscriptions`` are by name, durable and not.
 
-    A topic has 29 attributes and 33 methods, as producers, subscriptions, transactions and policies meet here; each
+    A topic has 30 attributes and 33 methods, as producers, subscriptions, transactions and policies meet here; each
     asks the part that knows the rule.
     """
 
@@ -139,13 +143,21 @@ class Topic:
         # First what may fail, for then nothing of this topic may be left.
         self.buffer = TransactionBuffer(topic_id, log, surroundings.transactions, catalogue, self._transaction_ended)
         self.messages = StoredMessages(log, self.buffer.aborted)
-        self._cursors = StoredCursors(log, self._store, self.clock, self.timers, self.buffer.aborted)
         self.delays = TopicDelays(self, self._store.buckets, self._oldest_needed_ledger)
         try:
             self._switch_deduplication()
         except ServiceNotReadyError:
             self.buffer.close()
             raise
+        self.compaction = TopicCompaction(self, self._store.views, surroundings.compactor)
+        self._cursors = StoredCursors(
+            log,
+            self._store,
+            self.clock,
+            self.timers,
+            aborted=self.buffer.aborted,
+            view=lambda: CompactedLog(log, self.compaction) if self.compaction.has_view else None,
+        )
         for stored in self._cursors.recover(all_synced=settings.durability == "sync"):
             self._add(stored)
         log.add_listener(self._entries_came)
@@ -237,6 +249,8 @@ class Topic:
         check_not_reserved(request.subscription)
         check_type(request, self.settings)
         self._subscribe_limit.check(self.name, request)
+        if request.read_compacted:
+            self.compaction.check_readable()
         most = self.settings.max_consumers_per_topic
         check_room(
             self.name, "consumers", most and sum(len(each.consumers) for each in self.subscriptions.values()), most
@@ -292,7 +306,7 @@ class Topic:
         if start is InitialPosition.LATEST:
             return self.log.readable_end
         if start is InitialPosition.EARLIEST:
-            return self.log.first_position
+            return POSITION_EARLIEST if self.compaction.has_view else self.log.first_position
         return before_position(self.log, start)
 
     def delete_subscription(self, name: str, *, knowing: Consumer | None = None) -> None:
@@ -322,8 +336,12 @@ class Topic:
     def _subscribe_reader(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
         """A new non-durable subscription: it stands right before the entry or the time asked for, if any is."""
         self._check_room_for(request.subscription)
+        compacted = CompactedLog(self.log, self.compaction) if request.read_compacted else None
         if request.rollback_s:
-            start = before_time(self.log, self.clock.now_ms() - request.rollback_s * 1000)
+            since_ms = self.clock.now_ms() - request.rollback_s * 1000
+            start = before_time(self.log, since_ms) if compacted is None else compacted.before_time(since_ms)
+        elif request.start is not None and compacted is not None:
+            start = before_position(compacted, request.start)
         else:
             start = self._initial(request.initial_position if request.start is None else request.start)
         cursor = Cursor(self.log, start, aborted=self.buffer.aborted, stored=False)
@@ -374,6 +392,7 @@ class Topic:
             logger.error("deduplication cannot begin topic=%s error=%s", self.name, error)
             self.start_over()
         self._set_rates()
+        self.compaction.settings_changed()
         for subscription in list(self.subscriptions.values()):
             subscription.dispatch_rate.set(*quotas.subscription_dispatch_rate.per_s)
             subscription.dispatcher.settings_changed(settings)
@@ -405,7 +424,7 @@ class Topic:
         """The oldest ledgers are gone: non-durable subscriptions that stood in them move on."""
         start = self.log.first_position
         for subscription in self.subscriptions.values():
-            if not subscription.durable:
+            if not subscription.durable and not subscription.reads_compacted:
                 subscription.pass_over(start)
         self.buffer.trimmed()
         self.delays.trimmed(max(start.ledger, 0))
@@ -417,6 +436,8 @@ class Topic:
         if self.deduplication is not None:
             holders.append(self.deduplication)
         holders.append(self.buffer)
+        if self.compaction.has_cursor:
+            holders.append(self.compaction)
         return holders
 
     def _oldest_needed_ledger(self) -> int:
@@ -458,6 +479,7 @@ class Topic:
         self.delays.delete()
         self.log.delete()
         self.buffer.deleted()
+        self.compaction.delete()
 
     def close(self) -> None:
         """Tell every client to go and let go of everything but what is stored; acknowledgements are written first."""
@@ -475,6 +497,7 @@ class Topic:
         if self.deduplication is not None:
             self.deduplication.close()
         self.delays.close()
+        self.compaction.close()
         self._termination.close()
         self.buffer.close()
         self.log.remove_listener(self._entries_came)

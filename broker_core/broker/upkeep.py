@@ -158,6 +158,7 @@ class Upkeep:
         self._every(settings.backlog_quota_check_interval_in_seconds, self.enforce_quotas)
         self._every(settings.subscription_expiry_check_interval_in_minutes * 60, self.end_unused_subscriptions)
         self._every(settings.broker_delete_inactive_topics_frequency_seconds, self.end_inactive_topics)
+        self._every(settings.broker_service_compaction_monitor_interval_in_seconds, self.compact)
         if self.reserve.watched:
             self._every(_LOOK_S, self.look_at_disk)
             self._every(_MAKE_ROOM_S, self.make_room)
@@ -188,6 +189,11 @@ class Upkeep:
     def end_inactive_topics(self) -> None:
         """Delete topics that nobody used for longer than they allow."""
         self._act_on_each(self.inactive.look)
+
+    def compact(self) -> None:
+        """Compact topics that have got more since the last time than their threshold."""
+        if not self.reserve.low:
+            self._act_on_each(lambda topic: topic.compaction.start_if_due())
 
     def look_at_disk(self) -> None:
         """Send producers away when the disk has become nearly full; while it is, none comes back."""
@@ -230,7 +236,9 @@ class Upkeep:
         visited, self._visited = self._visited, []
         for name in visited:
             topic = self.registry.loaded(name)
-            if topic is not None and not topic.has_clients:
+            if topic is not None and topic.compaction.is_running:
+                self._visited.append(name)
+            elif topic is not None and not topic.has_clients:
                 self.loader.unload(name)
         self._visit()
 
@@ -265,6 +273,7 @@ class Upkeep:
         backlog_quota.enforce(topic)
         trim(topic)
         self.inactive.look_at_visited(topic)
+        topic.compaction.start_if_due()
 
     # -- timers
 

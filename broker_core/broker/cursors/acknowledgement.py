@@ -26,7 +26,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import Position, positions_of
 from broker_core.base.settings import Settings
 from broker_core.broker.consumer import Consumer, EntryAcks, OnDone
-from broker_core.broker.cursors.cursor import Cursor
+from broker_core.broker.cursors.cursor import Cursor, EntryLog
 from broker_core.broker.cursors.cursor_journal import CursorJournal
 from broker_core.broker.requests import AckId, AckKind
 from broker_core.broker.transactions.message_set import WHOLE
@@ -86,7 +86,7 @@ class Acknowledgement:
     pending: PendingAcks = field(default_factory=PendingAcks)
     listeners: list[AckListener] = field(default_factory=list, init=False)
     mark_deleted_ms: int = field(default=0, init=False)
-    _log: TopicLog = field(init=False)
+    _log: EntryLog = field(init=False)
     _mark_delete_seen: Position = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,6 +96,10 @@ class Acknowledgement:
     def close(self) -> None:
         """The subscription has ended, and does not go on when the cursor moves."""
         self.go_on = lambda: None
+
+    def read_from(self, log: EntryLog) -> None:
+        """Consumers are given these entries from now on."""
+        self._log = log
 
     # -- by consumers
 

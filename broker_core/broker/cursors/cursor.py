@@ -28,6 +28,7 @@ from broker_core.base.invariants import invariant
 from broker_core.base.positions import Position, positions_of
 from broker_core.broker.positions import PositionSet
 from broker_core.storage.cursor_state import AlsoAcked, CursorChange, CursorState, Deleted, MarkDelete, Partial
+from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.wire.ack_sets import words_of_bits
 
 _NO_ENTRIES: Final = PositionSet()
@@ -49,11 +50,38 @@ class LogGeometry(Protocol):
     def count_entries(self, lower_exclusive: Position, upper_inclusive: Position) -> int: ...
 
 
+class EntryLog(LogGeometry, Protocol):
+    """The entries that a subscription reads and acknowledges: the log of its topic, or with ``readCompacted`` the view
+    and the log behind it. ``LedgerList`` says what each method is for."""
+
+    @property
+    def last_confirmed(self) -> Position: ...
+
+    @property
+    def readable_end(self) -> Position: ...
+
+    def contains(self, position: Position) -> bool: ...
+
+    def count_messages(self, lower_exclusive: Position, upper_inclusive: Position) -> int: ...
+
+    def lost_at(self, position: Position) -> UnreadableEntryError | None: ...
+
+    def read(self, start: Position, entries_max: int, bytes_max: int) -> list[StoredEntry]: ...
+
+
+class CountsAcked(Protocol):
+    """A log with gaps: some of what is acknowledged may not be in it."""
+
+    def count_acked(self, acked: PositionSet, lower_exclusive: Position, upper_inclusive: Position) -> int:
+        """How many entries of ``acked`` it has in (lower, upper]."""
+
+
 class Cursor:
     """The acknowledgements of one subscription over one log."""
 
     __slots__ = (
-        "_fresh", "_fresh_partial", "_log", "_recorded", "_stored", "aborted", "deleted", "mark_delete", "partial",
+        "_fresh", "_fresh_partial", "_gaps", "_log", "_recorded", "_stored", "aborted", "deleted", "mark_delete",
+        "partial",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +90,7 @@ class Cursor:
         """``aborted``: the topic's dead entries, which grow; call ``settle`` after that. ``stored``: a journal calls
         ``drain_change``; without one no changes are collected."""
         self._log = log
+        self._gaps: CountsAcked | None = None
         self.aborted: PositionSet = _NO_ENTRIES if aborted is None else aborted
         self.mark_delete = mark_delete
         self.deleted = PositionSet()
@@ -71,6 +100,12 @@ class Cursor:
         self._fresh = PositionSet()
         self._fresh_partial: set[Position] = set()
         self._begin()
+
+    def read_from(self, log: LogGeometry, gaps: CountsAcked | None = None) -> None:
+        """These are the entries from now on: a consumer reads the compacted view, or does not any more. ``gaps``: the
+        same log, if it does not have all positions."""
+        self._log = log
+        self._gaps = gaps
 
     def restore(self, deleted: Mapping[int, BitMap], partial: Mapping[Position, int], last: Position) -> None:
         """Take over what was recovered beside ``mark_delete``, up to ``last``; nothing of it counts as a change."""
@@ -120,7 +155,9 @@ class Cursor:
         """Unacknowledged entries in (lower, upper]; ``lower_exclusive`` is not before ``mark_delete``."""
         entries = self._log.count_entries(lower_exclusive, upper_inclusive)
         for acked in (self.deleted, self.aborted):
-            if acked:
+            if acked and self._gaps is not None:
+                entries -= self._gaps.count_acked(acked, lower_exclusive, upper_inclusive)
+            elif acked:
                 entries -= acked.count_through(upper_inclusive) - acked.count_through(lower_exclusive)
         return max(entries, 0)
 

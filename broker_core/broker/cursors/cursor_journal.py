@@ -9,13 +9,13 @@ never further from the disk than two groups. Source: semantics 3.6.3 [R].
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from broker_core.base.clock import Clock, TimerHandle, Timers
 from broker_core.base.errors import PersistenceServerError, StorageError
 from broker_core.base.positions import Position
-from broker_core.broker.cursors.cursor import Cursor
+from broker_core.broker.cursors.cursor import Cursor, LogGeometry
 from broker_core.broker.positions import PositionSet
 from broker_core.broker.transactions.pending_ack_store import PendingAckStore
 from broker_core.storage.catalogue import SubscriptionRow
@@ -138,10 +138,21 @@ class StoredCursors:
     """The durable cursors of one topic, by the name of the subscription, with the rows of their subscriptions in the
     catalogue. Loading a topic recovers all of them, for retention must know them all (semantics 1.9)."""
 
-    def __init__(self, log: TopicLog, store: Store, clock: Clock, timers: Timers, aborted: PositionSet) -> None:
-        """``aborted``: the topic's dead entries."""
+    def __init__(
+        self,
+        log: TopicLog,
+        store: Store,
+        clock: Clock,
+        timers: Timers,
+        *,
+        aborted: PositionSet,
+        view: Callable[[], LogGeometry | None],
+    ) -> None:
+        """``aborted``: the topic's dead entries. ``view``: of a compacted topic what a consumer sees that reads the
+        view; cursors may stand in it where the log is deleted."""
         self._log = log
         self._aborted = aborted
+        self._view = view
         self._store = store
         self._rows = store.catalogue.subscriptions
         self._clock = clock
@@ -161,7 +172,7 @@ class StoredCursors:
         if (unread := self._store.cursors.unread) is not None:
             raise PersistenceServerError(unread.message, hint=unread.hint)
         row = self._rows.create(self._log.topic_id, name, start, self._clock.now_ms(), properties)
-        return self._stored(row, Cursor(self._log, start, aborted=self._aborted))
+        return self._stored(row, self._cursor(start))
 
     def delete(self, name: str) -> None:
         """Forget the subscription; its journal was dropped before."""
@@ -179,14 +190,22 @@ class StoredCursors:
         state = self._store.cursors.recover(row.id)
         last = self._log.last_confirmed
         if state is None:
-            return Cursor(self._log, min(row.initial, last), aborted=self._aborted)
+            return self._cursor(min(row.initial, last))
         if all_synced:
             self._note_lost_entries(row, state, last)
-        # Retention deletes acknowledged entries alone; acknowledgements that are lost may lie before these.
-        cursor = Cursor(self._log, max(min(state.mark_delete, last), self._log.trimmed), aborted=self._aborted)
+        cursor = self._cursor(min(state.mark_delete, last))
         partial = {position: bits_of_words(words) for position, words in state.partial.items()}
         cursor.restore(state.deleted, partial, last)
         return cursor
+
+    def _cursor(self, mark_delete: Position) -> Cursor:
+        """A cursor that stands there. Of a compacted topic that may be where the log is deleted: it must not go on to
+        what is left of that, over the rest of the view."""
+        view = self._view() if mark_delete < self._log.trimmed else None
+        if view is not None:
+            return Cursor(view, mark_delete, aborted=self._aborted)
+        # Retention deletes acknowledged entries alone; acknowledgements that are lost may lie before these.
+        return Cursor(self._log, max(mark_delete, self._log.trimmed), aborted=self._aborted)
 
     def _note_lost_entries(self, row: SubscriptionRow, state: CursorState, last: Position) -> None:
         """Only stored entries are sent and acknowledged: what was acknowledged behind the end of the log is lost."""

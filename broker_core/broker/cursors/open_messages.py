@@ -25,9 +25,9 @@ class LogOfEntries(Protocol):
     def previous(self, position: Position) -> Position: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class OpenMessages:
-    """The view of ``cursor`` and ``pending`` together."""
+    """The view of ``cursor`` and ``pending`` together. ``log``: the entries that consumers are given."""
 
     cursor: Cursor
     pending: PendingAcks

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from broker_core.base.errors import CorruptEntryError, ProtocolError
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
-from broker_core.broker.cursors.cursor import Cursor
+from broker_core.broker.cursors.cursor import Cursor, EntryLog
 from broker_core.broker.positions import PositionSet
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
@@ -25,7 +25,7 @@ _DAMAGED_MAX = 100
 """Damaged entries of one ledger that are tried before the rest of it is passed over; each takes some 0.05 ms."""
 
 
-def before_position(log: TopicLog, position: Position) -> Position:
+def before_position(log: EntryLog, position: Position) -> Position:
     """Right before ``position``, kept inside the log: earliest and trimmed ids mean before the first stored entry,
     latest and ids to come mean after the last one."""
     last = log.readable_end

@@ -28,6 +28,7 @@ from broker_core.base.errors import (
 from broker_core.base.positions import Position
 from broker_core.broker.consumer import Consumer, OnDone
 from broker_core.broker.cursors.acknowledgement import Acknowledgement, size_unknown
+from broker_core.broker.cursors.cursor import EntryLog
 from broker_core.broker.cursors.open_messages import OpenMessages
 from broker_core.broker.requests import AckId, AckKind
 from broker_core.broker.transactions.message_set import WHOLE
@@ -38,7 +39,6 @@ from broker_core.broker.transactions.pending_acks import AckedMessages, Cumulati
 from broker_core.broker.transactions.transaction import Transaction
 from broker_core.storage.commit import OnDurable
 from broker_core.storage.ledger import UnreadableEntryError
-from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.ack_sets import all_bits, bits_of_words
 from broker_core.wire.heads import TxnId
 
@@ -59,7 +59,7 @@ class TransactionalAcks:
     key: ParticipantKey
     acks: Acknowledgement
     open: OpenMessages
-    log: TopicLog
+    log: EntryLog
     transactions: OpenTransactions
     store: PendingAckStore | None
     dispatcher: Callable[[], GivesBack]
@@ -90,6 +90,10 @@ class TransactionalAcks:
             self.commit(transaction)
         if self.pending.any:
             self._drop_acked()
+
+    def read_from(self, log: EntryLog) -> None:
+        """Consumers are given these entries from now on."""
+        self.log = self.open.log = log
 
     def _join(self, transaction: Transaction) -> None:
         transaction.participants.add(self.key)

@@ -53,7 +53,8 @@ class DispatchContext:
 
     ``open`` knows which messages may be sent. ``settings`` are those with which the dispatcher begins. ``track_delays``
     makes what holds entries back that are not due; None: delayed delivery is switched off. ``rate``: the limit of what
-    is sent to all its consumers.
+    is sent to all its consumers. ``serve`` is called with the consumer that is the active one from now on, before it is
+    read for.
     """
 
     host: DispatchHost
@@ -66,6 +67,7 @@ class DispatchContext:
     acks: Acknowledgement
     track_delays: Callable[[], DelayedTracker | None]
     rate: RateLimit
+    serve: Callable[[Consumer], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from typing import Final
 
 from broker_core.base.clock import TimerHandle, Timers
 from broker_core.base.positions import Position
+from broker_core.broker.cursors.cursor import EntryLog
 from broker_core.broker.positions import PositionSet, Run
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
-from broker_core.storage.topic_log import TopicLog
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class LogReader:
     stopped in front of damage.
     """
 
-    log: TopicLog
+    log: EntryLog
     name: str
     skip: Callable[[int, Sequence[int]], None] | None
     timers: Timers

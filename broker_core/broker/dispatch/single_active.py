@@ -109,6 +109,8 @@ class SingleActiveDispatcher(Dispatcher):
 
     def _take_over(self) -> None:
         self._cancel_takeover()
+        if self.active is not None:
+            self._context.serve(self.active)
         self._rewind()
         self._passes.kick()
 

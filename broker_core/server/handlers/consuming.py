@@ -54,6 +54,8 @@ def handle_subscribe(session: Session, command: BaseCommand, name: TopicName) ->
     subscribe = command.subscribe
     if subscribe.consumer_id not in session.consumers:
         request = _subscribe_request(session, command)
+        if request.read_compacted and not name.persistent:
+            raise NotAllowedError("readCompacted only valid on persistent topics")
         topic = session.node.broker.any_topic(name, create=subscribe.force_topic_creation)
         forget = partial(session.forget_consumer, subscribe.consumer_id)
         session.consumers[subscribe.consumer_id] = ConsumerChannel(
@@ -75,7 +77,7 @@ def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeReque
         raise NotAllowedError("a start by duration is for readers only", hint="seek to a time after subscribing")
     kind = SubscriptionType(subscribe.subType)
     if subscribe.read_compacted and not kind.has_active_consumer:
-        raise NotAllowedError("a compacted read is possible on Exclusive and Failover subscriptions only")
+        raise NotAllowedError("readCompacted only allowed on failover or exclusive subscriptions")
     return SubscribeRequest(
         subscription=_subscription_name(subscribe.subscription),
         kind=kind,
@@ -87,6 +89,7 @@ def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeReque
         initial_position=InitialPosition(subscribe.initialPosition),
         properties=check_properties({pair.key: pair.value for pair in subscribe.subscription_properties}),
         epoch=to_signed64(subscribe.consumer_epoch) if subscribe.HasField("consumer_epoch") else -1,
+        read_compacted=subscribe.read_compacted,
         key_shared=_key_shared_policy(subscribe.keySharedMeta),
         peer=Peer(link.peer_address, link.features.version, metadata),
         requester=requester_of(session),
