@@ -44,6 +44,7 @@ Names that begin with `pulsar_` are those of Apache Pulsar, with its labels. Wha
 _TITLES: Final = (
     ("NamespaceFigures", "Of each namespace"),
     ("TopicFigures", "Of each topic or partition"),
+    ("CompactionFigures", "Of each topic or partition that is compacted"),
     ("SubscriptionFigures", "Of each subscription"),
     ("BrokerFigures", "Of the broker"),
 )

@@ -32,7 +32,10 @@ _MIB: Final = 1024 * 1024
 COUNT_MAX: Final = 2**31 - 1
 """The largest number that Pulsar's clients can write in any policy."""
 
+BYTES_MAX: Final = 2**63 - 1
+
 _Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=BYTES_MAX)]
 _Limit = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
 _Rate = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -293,6 +296,7 @@ class Policy:
     set; ``no_content``: that this is 204 for a topic. ``unstored``: it also holds for topics that are not stored.
     ``null_removes``: the levels, "N" and "T", where a POST without a value removes the policy; Pulsar's admin client
     knows no other way to remove some. ``own_requests``: the levels where its requests are unlike those of the others.
+    ``largest``: the greatest number that it may be.
     """
 
     namespace: str
@@ -306,6 +310,7 @@ class Policy:
     unstored: bool = False
     null_removes: str = ""
     own_requests: str = ""
+    largest: int = COUNT_MAX
     field: str = ""
     """The field of ``Policies``, and ``kind`` its type; both are filled in from there."""
     kind: Any = None
@@ -419,6 +424,17 @@ class Policies(
     inactive_topic_policies: Annotated[
         InactiveTopics | None,
         Policy("inactiveTopicPolicies", "inactiveTopicPolicies", applied=True, null_removes="NT"),
+    ] = None
+    compaction_threshold: Annotated[
+        _Bytes | None,
+        Policy(
+            "compactionThreshold",
+            "compactionThreshold",
+            "broker_service_compaction_threshold_in_bytes",
+            applied=True,
+            largest=BYTES_MAX,
+            own_requests="N",
+        ),
     ] = None
     properties: dict[str, str] | None = None
     auth_policies: AuthPolicies | None = None

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from broker_core.base.metrics import counter, gauge
 from broker_core.base.positions import Position
+from broker_core.broker.compaction.topic_compaction import TopicCompaction
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.limits.backlog_quota import backlog_bytes, first_stored_ms, slowest_subscription
 from broker_core.broker.non_persistent.subscription import NonPersistentSubscription
@@ -116,6 +117,29 @@ class SubscriptionFigures(NamedTuple):
     ]
 
 
+class CompactionFigures(NamedTuple):
+    """One loaded topic that is compacted. Counts begin when it is loaded; as in Apache Pulsar they are gauges."""
+
+    removed_events: Annotated[
+        int, gauge("pulsar_compaction_removed_event_count", "Messages that compaction has left out.")
+    ]
+    succeeded: Annotated[int, gauge("pulsar_compaction_succeed_count", "Compactions that have succeeded.")]
+    failed: Annotated[int, gauge("pulsar_compaction_failed_count", "Compactions that have failed.")]
+    duration_ms: Annotated[
+        int, gauge("pulsar_compaction_duration_time_in_mills", "How long the last compaction took, milliseconds.")
+    ]
+    read_throughput: Annotated[
+        float, gauge("pulsar_compaction_read_throughput", "Bytes per second that the last compaction has read.")
+    ]
+    write_throughput: Annotated[
+        float, gauge("pulsar_compaction_write_throughput", "Bytes per second that the last compaction has written.")
+    ]
+    entries: Annotated[int, gauge("pulsar_compaction_compacted_entries_count", "Entries of the compacted view.")]
+    size_bytes: Annotated[
+        int, gauge("pulsar_compaction_compacted_entries_size", "Bytes of the file of the compacted view.")
+    ]
+
+
 class BacklogAges:
     """When the oldest unacknowledged entry of each topic was stored. That entry is read once; its time is known until
     the cursor moves."""
@@ -180,6 +204,20 @@ def observe_subscription(subscription: Subscription) -> SubscriptionFigures:
         expired.rates()[0],
         expired.messages,
         0.0,
+    )
+
+
+def observe_compaction(compaction: TopicCompaction) -> CompactionFigures:
+    figures, view = compaction.figures, compaction.view
+    return CompactionFigures(
+        figures.removed_total,
+        figures.succeeded,
+        figures.failed,
+        figures.duration_ms,
+        figures.read_throughput,
+        figures.write_throughput,
+        view.entries,
+        view.size_bytes,
     )
 
 

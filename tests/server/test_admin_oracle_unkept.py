@@ -29,8 +29,8 @@ ASKS: Final = [
     *(Ask("GET", f"{place}/replication") for place in (N, T)),
     *(Ask("POST", f"{place}/replication", '["standalone"]') for place in (N, T)),
     *(Ask("POST", f"{place}/replication", '["nowhere"]', same=False) for place in (N, T)),
-    *(Ask("GET", f"{T}/{what}", same=False, fields=("status", "lastError")) for what in ("compaction", "offload")),
-    *(Ask("GET", f"{NOTHING}/{what}", same=False) for what in ("compaction", "offload")),
+    Ask("GET", f"{T}/offload", same=False, fields=("status", "lastError")),
+    Ask("GET", f"{NOTHING}/offload", same=False),
     *(
         Ask("GET", f"clusters/{cluster}/{what}", same=cluster == "standalone")
         for cluster in ("standalone", "nowhere")

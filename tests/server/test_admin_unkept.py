@@ -73,13 +73,12 @@ def test_the_one_cluster_is_the_only_one(http: httpx.Client, namespace: str, pla
     assert http.delete(path).status_code == 204
 
 
-@pytest.mark.parametrize("what", ["compaction", "offload"])
-def test_what_runs_nowhere_was_not_run(http: httpx.Client, namespace: str, what: str) -> None:
+def test_what_runs_nowhere_was_not_run(http: httpx.Client, namespace: str) -> None:
     """7.15: asked for its progress the broker says so; to begin it is refused with the reason."""
-    path = f"/persistent/{namespace}/t/{what}"
+    path = f"/persistent/{namespace}/t/offload"
     assert http.get(path).json()["status"] == "NOT_RUN"
     assert http.put(path).status_code == 405
-    assert http.get(f"/persistent/{namespace}/nothing/{what}").status_code == 404
+    assert http.get(f"/persistent/{namespace}/nothing/offload").status_code == 404
 
 
 def test_one_broker_has_no_parts(http: httpx.Client) -> None:

@@ -119,7 +119,7 @@ def test_messages_bear_no_epoch_where_it_means_nothing(
 def test_a_compacted_read_is_for_types_that_keep_order(
     broker: RunningBroker, topic: str, kind: CommandSubscribe.SubType
 ) -> None:
-    """7.4: it is refused on Shared and Key_Shared."""
+    """7.4.7: it is refused on Shared and Key_Shared."""
     command = BaseCommand(type=BaseCommand.SUBSCRIBE)
     body = command.subscribe
     body.topic, body.subscription, body.subType = topic, "s", kind
@@ -129,6 +129,18 @@ def test_a_compacted_read_is_for_types_that_keep_order(
         answer = next_of(client, BaseCommand.SUCCESS)
     refused = kind in (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
     assert (answer.error.error == ServerError.NotAllowedError) == refused
+
+
+def test_a_compacted_read_is_of_stored_topics(broker: RunningBroker, topic: str) -> None:
+    """7.4.7: a topic that stores nothing has no view."""
+    command = BaseCommand(type=BaseCommand.SUBSCRIBE)
+    body = command.subscribe
+    body.topic, body.subscription, body.subType = f"non-{topic}", "s", CommandSubscribe.Exclusive
+    body.consumer_id, body.request_id, body.read_compacted = 0, 1, True
+    with RawClient(broker.service_url) as client:
+        client.tell(command)
+        answer = next_of(client, BaseCommand.SUCCESS)
+    assert answer.error.error == ServerError.NotAllowedError
 
 
 def test_acks_that_arrive_together_count_each_for_its_consumer(broker: RunningBroker, topic: str) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+
 import httpx
 import pytest
 from prometheus_client import Metric
@@ -92,6 +94,8 @@ def test_names_are_escaped(broker: RunningBroker) -> None:
 def test_every_metric_has_the_labels_that_are_documented(broker: RunningBroker, topic: str) -> None:
     """docs/metrics.md is made of the same table."""
     with Client(broker.service_url) as client, client.subscribe(topic, "s"):
+        threshold = f"{broker.http_url}/admin/v2/{topic.replace('://', '/')}/compactionThreshold"
+        assert httpx.post(threshold, content="1000").status_code == 204
         found = scraped(broker.http_url)
     declared = {each.name: labels for figures, labels in metrics.LABELS.items() for each in metrics.METRICS[figures]}
     assert {name.removesuffix("_total") for name in declared} == set(found)
@@ -145,7 +149,13 @@ def test_the_event_loop_is_looked_at_each_second(broker: RunningBroker) -> None:
 def test_names_and_labels_are_those_of_apache_pulsar(apache_pulsar: ApachePulsar) -> None:
     """Every ``pulsar_`` metric is one of a real Apache Pulsar, with the same labels in the same order."""
     topic = "persistent://public/default/names-of-metrics"
+    path = f"{apache_pulsar.http_url}/admin/v2/{topic.replace('://', '/')}/compaction"
     with Client(apache_pulsar.service_url) as client, client.subscribe(topic, "s"):
+        with client.create_producer(topic) as producer:
+            producer.send("1", key="a")
+        assert httpx.put(path, timeout=60).status_code == 204
+        while httpx.get(path, timeout=60).json()["status"] in ("RUNNING", "NOT_RUN"):
+            time.sleep(0.1)  # a request each time
         text = httpx.get(f"{apache_pulsar.http_url}/metrics/", timeout=60).text
     lines = [line for line in text.splitlines() if topic in line or line.startswith(("# TYPE", "pulsar_topics_count"))]
     theirs = {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies that this broker keeps and shows, though nothing here acts on them.
 
-Admin tools set them for a cluster's sake: bookies, offloading, compaction, schemas, replication. They are checked as
+Admin tools set them for a cluster's sake: bookies, offloading, schemas, replication. They are checked as
 Pulsar checks them, stay until they are removed, and are in the object of their namespace; docs/admin.md has the table
 of them, with the reason for which each has no effect. Policies that would promise something to clients, such as
 encryption, are not here but refused (``unkept``). Source: Pulsar docs, "Admin API - namespaces", "Topic policies".
@@ -26,7 +26,6 @@ from broker_core.server.security import needs
 ONE_CLUSTER: Final = "this broker is a cluster by itself"
 NO_BOOKIES: Final = "entries are in files of this broker, and not with bookies"
 NO_OFFLOADING: Final = "nothing is offloaded to another store"
-NO_COMPACTION: Final = "topics are not compacted"
 NO_SCHEMAS: Final = "no schemas are kept"
 
 _NAME_MAX: Final = 1024
@@ -149,8 +148,6 @@ KEPT: Final = (
     Kept("offload_deletion_lag_ms", "offloadDeletionLagMs", "", NO_OFFLOADING, int, "PUT", least=_LONG_MIN),
     Kept("replicatorDispatchRate", "replicatorDispatchRate", "replicatorDispatchRate", ONE_CLUSTER, DispatchRate),
     Kept(_GROUP, "antiAffinity", "", ONE_CLUSTER, _Name, hidden=True),
-    Kept("compaction_threshold", "compactionThreshold", "", NO_COMPACTION, int, "PUT"),
-    Kept("compaction_threshold", "", "compactionThreshold", NO_COMPACTION, int),
     Kept(
         *("schema_validation_enforced", "schemaValidationEnforced", "schemaValidationEnforced", NO_SCHEMAS, bool),
         unset=False,

@@ -19,9 +19,11 @@ from starlette.types import Receive, Scope, Send
 from broker_core.base.metrics import Metric, metrics_of
 from broker_core.base.names import NamespaceName
 from broker_core.broker.metrics import (
+    CompactionFigures,
     NamespaceFigures,
     SubscriptionFigures,
     TopicFigures,
+    observe_compaction,
     observe_passing_subscription,
     observe_passing_topic,
     observe_subscription,
@@ -42,6 +44,7 @@ READERS_MAX: Final = 4
 LABELS: Final[Mapping[type[Any], tuple[str, ...]]] = {
     NamespaceFigures: ("cluster", "namespace"),
     TopicFigures: ("cluster", "namespace", "topic"),
+    CompactionFigures: ("cluster", "namespace", "topic"),
     SubscriptionFigures: ("cluster", "namespace", "topic", "subscription"),
     BrokerFigures: ("cluster",),
 }
@@ -57,6 +60,7 @@ class Scrape:
         self._node = node
         self._exposition = Exposition(METRICS)
         self._topics = self._exposition[TopicFigures]
+        self._compactions = self._exposition[CompactionFigures]
         self._subscriptions = self._exposition[SubscriptionFigures]
         self._cluster = label("cluster", node.settings.cluster_name)
         self._counted: Counter[NamespaceName] = Counter()
@@ -81,6 +85,8 @@ class Scrape:
             figures = observe_subscription(subscription)
             found.append(figures)
             yield from self._add_subscription(labels, name, figures)
+        if topic.compaction.has_cursor:
+            yield from self._add(self._compactions, labels, observe_compaction(topic.compaction))
         if not topic.closed:
             yield from self._add(self._topics, labels, observe_topic(topic, found, self._node.figures.backlog_ages))
 
@@ -94,7 +100,7 @@ class Scrape:
         return self._add(self._subscriptions, f"{labels},{label('subscription', name)}", figures)
 
     def _add(
-        self, table: Table, labels: str, figures: TopicFigures | SubscriptionFigures
+        self, table: Table, labels: str, figures: TopicFigures | CompactionFigures | SubscriptionFigures
     ) -> Generator[None, None, None]:
         table.add(labels, figures)
         if table.is_full:

@@ -52,6 +52,8 @@ _DEFAULTS: Final = {
 _SHOWN: Final = frozenset(field for field, policy in OF_NAMESPACES.items() if not policy.hidden)
 _SHOWN_DEFAULTS: Final = {field: value for field, value in _DEFAULTS.items() if value == OF_NAMESPACES[field].unset}
 
+_THRESHOLD: Final = "compaction_threshold"
+
 _CLUSTERS: Final = ("replication_clusters", "allowed_clusters")
 
 _OF_CLUSTERS: Final = (
@@ -111,15 +113,22 @@ def policies_asked_for(content: dict[str, Any], cluster: str) -> Policies:
     unknown = set(given) - _FIELDS
     if unknown:
         raise BadRequestError(f"a namespace has no policy {min(unknown)!r}")
-    try:
-        policies: Policies = converted(given, Policies)
-    except msgspec.ValidationError as error:
-        raise BadRequestError(f"the policies cannot be read: {error}") from error
-    policies = msgspec.structs.replace(policies, kept=kept or None)
+    policies = msgspec.structs.replace(_read(given), kept=kept or None)
     for topic in (policies.auth_policies or NO_GRANTS).destination_auth:
         TopicName.parse(topic)
     if policies.auth_policies == NO_GRANTS:
         policies = msgspec.structs.replace(policies, auth_policies=None)
+    return policies
+
+
+def _read(given: dict[str, Any]) -> Policies:
+    """The policies with an effect; a refusal if one has a value that it cannot have."""
+    if isinstance(threshold := given.get(_THRESHOLD), int) and threshold < 0:
+        raise RefusedError(412, f"{_THRESHOLD} cannot be {threshold}: it must be 0 or more")
+    try:
+        policies: Policies = converted(given, Policies)
+    except msgspec.ValidationError as error:
+        raise BadRequestError(f"the policies cannot be read: {error}") from error
     return policies
 
 

@@ -102,7 +102,7 @@ def _value(content: bytes, policy: Policy, name: str) -> object:
     if isinstance(value, tuple):
         return _as_field(policy.field, list(dict.fromkeys(value)))  # in Pulsar it is a set
     if policy.kind is int:
-        _check_count(value, name)
+        _check_count(value, name, policy.largest)
     if isinstance(value, Retention | AutoTopicCreation | DispatchRate):
         try:
             value.check()
@@ -127,11 +127,11 @@ def _delayed_delivery(content: bytes) -> DelayedDelivery:
     return msgspec.convert(asked, DelayedDelivery)
 
 
-def _check_count(value: int, name: str) -> None:
+def _check_count(value: int, name: str, largest: int = COUNT_MAX) -> None:
     if value < 0:
         raise RefusedError(412, f"{name} cannot be {value}: it must be 0 or more")
-    if value > COUNT_MAX:
-        raise RefusedError(412, f"{name} cannot be {value}: it must be {COUNT_MAX} or less")
+    if value > largest:
+        raise RefusedError(412, f"{name} cannot be {value}: it must be {largest} or less")
 
 
 def _as_field(field: str, value: object) -> object:
@@ -281,6 +281,9 @@ def _routes() -> list[Route]:
         routes.append(_route(level, "backlogQuota", set_quota, "POST"))
         routes.append(_route(level, "backlogQuota", remove_quota, "DELETE"))
     ttl = next(_handlers(policy) for policy in POLICIES if policy.field == "message_ttl_in_seconds")
+    threshold = next(_handlers(policy) for policy in POLICIES if policy.field == "compaction_threshold")
+    for method, handler in (("GET", threshold["GET"]), ("PUT", threshold["POST"]), ("DELETE", threshold["DELETE"])):
+        routes.append(_route(_N, "compactionThreshold", handler, method))
     for level in (_T, _NON_PERSISTENT):
         for method, handler in {**ttl, "POST": set_topic_ttl}.items():
             routes.append(_route(level, "messageTTL", handler, method))

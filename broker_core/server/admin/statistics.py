@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from broker_core.base.positions import Position
+from broker_core.broker.compaction.topic_compaction import CURSOR_NAME
 from broker_core.broker.dispatch.dispatcher import NO_TYPE
 from broker_core.broker.stats import TopicTraffic, internal_stats, iso_time, stored_state
 from broker_core.broker.topic import Topic
@@ -41,17 +42,13 @@ OF_TOPICS: Final[dict[str, Any]] = {
         0,
     ),
 }
-"""No replication, offloading, compaction, no topics of the broker's own, and no rates and transactions of what is not
+"""No replication, offloading, no topics of the broker's own, and no rates and transactions of what is not
 stored."""
 
 _NO_LEDGER: Final = -1
 
 _OF_LEDGERS: Final[dict[str, Any]] = {
     "schemaLedgers": [],
-    "compactedLedger": {
-        **dict.fromkeys(("ledgerId", "entries", "size"), _NO_LEDGER),
-        **dict.fromkeys(("offloaded", "underReplicated"), False),
-    },
     "properties": {},
 }
 
@@ -80,6 +77,9 @@ _LARGEST = frozenset(
 )
 """Fields that are equal for all partitions, or of which only the largest value means anything."""
 
+_SUMS = frozenset({"lastCompactionRemovedEventCount", "lastCompactionDurationTimeInMills"})
+"""Figures of compaction that are added up; the others are times, of which the latest counts."""
+
 _OLDEST, _WHOSE_OLDEST = "oldestBacklogMessageAgeSeconds", "oldestBacklogMessageSubscriptionName"
 """The second says of which subscription the first is, so they are taken from the same partition."""
 
@@ -91,6 +91,8 @@ def internal_stats_object(topic: Topic) -> Json:
     """Ledgers and cursors of one topic, and what goes on in them."""
     found: Json = msgspec.to_builtins(internal_stats(topic))
     cursors = {name: {**_OF_CURSORS, **each} for name, each in found["cursors"].items()}
+    if CURSOR_NAME in cursors and topic.compaction.view.number:
+        cursors[CURSOR_NAME]["properties"] = {"CompactedTopicLedger": topic.compaction.view.number}
     return {**_OF_LEDGERS, **found, "cursors": cursors}
 
 
@@ -156,6 +158,8 @@ def _add(field: str, before: Any, value: Any) -> Any:
     if field == "subscriptions":
         names = [*before, *(name for name in value if name not in before)]
         return {name: _merge([side[name] for side in (before, value) if name in side]) for name in names}
+    if field == "compaction":
+        return {name: before[name] + value[name] if name in _SUMS else max(before[name], value[name]) for name in value}
     if field in _LARGEST:
         return max(before, value)
     if field in _EARLIEST:

@@ -17,8 +17,10 @@ import msgspec
 
 from broker_core.base.errors import NotAllowedError, TopicNotFoundError
 from broker_core.base.positions import POSITION_LATEST, Position
+from broker_core.broker.compaction.topic_compaction import CURSOR_NAME
 from broker_core.broker.cursors.seeking import BacklogPart
 from broker_core.broker.requests import InitialPosition
+from broker_core.broker.stats import shown_subscriptions
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
 from broker_core.server.admin.answers import (
@@ -58,7 +60,7 @@ async def _subscriptions(request: AdminRequest) -> AsyncIterator[tuple[Topic, Su
 
 async def list_subscriptions(request: AdminRequest) -> object:
     """The names of the subscriptions."""
-    return sorted({name async for topic in request.used_topics() for name in topic.subscriptions})
+    return sorted({name async for topic in request.used_topics() for name in shown_subscriptions(topic)})
 
 
 async def create_subscription(request: AdminRequest) -> None:
@@ -107,6 +109,9 @@ def _position(asked: MessageIdBody | str | None) -> Position:
 async def delete_subscription(request: AdminRequest) -> None:
     """Delete a subscription that has no consumers; `?force=true` also one that has."""
     name, force = request.subscription_name, request.flag("force")
+    if name == CURSOR_NAME:
+        await _delete_compaction(request)
+        return
     called, way_out = f"subscription {name!r}", "close them or use force=true"
     if not force:
         async for _, subscription in _subscriptions(request):
@@ -115,6 +120,17 @@ async def delete_subscription(request: AdminRequest) -> None:
         if not force:
             _refuse_with_consumers(subscription, called, way_out)  # one may have come meanwhile
         topic.delete_subscription(name)
+
+
+async def _delete_compaction(request: AdminRequest) -> None:
+    """Delete the cursor of compaction, and with it the view."""
+    found = False
+    async for topic in request.used_topics():
+        if topic.compaction.has_cursor:
+            found = True
+            topic.compaction.remove()
+    if not found:
+        raise request.missing_subscription()
 
 
 def _refuse_with_consumers(subscription: Subscription, called: str, way_out: str) -> None:

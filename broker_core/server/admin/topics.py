@@ -226,6 +226,8 @@ async def truncate(request: AdminRequest) -> None:
         async for topic in request.used_topics()
         for subscription in list(topic.subscriptions.values())
     ]
+    async for topic in request.used_topics():
+        topic.compaction.truncate()
     await results_of(outcomes)
     await results_of([_trimming(topic, retained=False) async for topic in request.used_topics()])
 

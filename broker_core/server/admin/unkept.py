@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.server.admin.answers import RefusedError, json_answer
-from broker_core.server.admin.kept import NO_COMPACTION, NO_OFFLOADING, ONE_CLUSTER, keep, kept_at
+from broker_core.server.admin.kept import NO_OFFLOADING, ONE_CLUSTER, keep, kept_at
 from broker_core.server.admin.policies import Level, whole_topic
 from broker_core.server.admin.requests import AdminRequest, Handler, Route, message_id
 from broker_core.server.security import needs
@@ -109,25 +109,21 @@ async def remove_clusters(request: AdminRequest) -> None:
 
 
 async def not_run(request: AdminRequest) -> object:
-    """How far compaction, or offloading, has come: it was never begun."""
-    topic = request.single_topic()
-    status = {"status": "NOT_RUN", "lastError": ""}
-    if str(request.scope["path"]).endswith("compaction"):
-        return status
-    return {**status, "firstUnoffloadedMessage": message_id(topic, POSITION_EARLIEST)}
+    """How far offloading has come: it was never begun."""
+    first = message_id(request.single_topic(), POSITION_EARLIEST)
+    return {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": first}
 
 
 async def refuse_run(request: AdminRequest) -> None:
-    """Refused (405): topics are not compacted, and nothing is offloaded to another store."""
+    """Refused (405): nothing is offloaded to another store."""
     request.single_topic()
-    what = NO_COMPACTION if str(request.scope["path"]).endswith("compaction") else NO_OFFLOADING
-    raise RefusedError(405, f"this broker cannot begin it: {what}")
+    raise RefusedError(405, f"this broker cannot begin it: {NO_OFFLOADING}")
 
 
 _N: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _T: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
-_RUNS: Final = {"compaction": needs.of_topic("COMPACT"), "offload": needs.of_topic("OFFLOAD")}
+_OFFLOADING: Final = needs.of_topic("OFFLOAD")
 
 
 def _routes() -> list[Route]:
@@ -154,6 +150,6 @@ OWN_ROUTES: Final = [
         for level in (_N, _T)
         for method, handler in (("GET", get_clusters), ("POST", set_clusters), ("DELETE", remove_clusters))
     ),
-    *(Route(f"{_T}/{what}", not_run, _RUNS[what]) for what in _RUNS),
-    *(Route(f"{_T}/{what}", refuse_run, _RUNS[what], methods=["PUT"]) for what in _RUNS),
+    Route(f"{_T}/offload", not_run, _OFFLOADING),
+    Route(f"{_T}/offload", refuse_run, _OFFLOADING, methods=["PUT"]),
 ]
