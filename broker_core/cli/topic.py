@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ExistsError, NotAllowedError, TopicNotFoundError, UsageError
 from broker_core.base.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName, TopicName
 from broker_core.base.printable import printable, printable_json
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 _DEFAULT = f"{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}"
 
 _CONFLICT: Final = 409
+
+_RUNNING, _FAILED = "RUNNING", "ERROR"
+
+_COMPACTION_COLUMNS: Final = ("topic", "status", "lastError", "entries", "size")
+
+_LOOK_AGAIN_S: Final = 0.2
+"""How often is asked whether a compaction has ended."""
 
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 """The option of a command that uses ``confirm``."""
@@ -164,6 +172,65 @@ def terminate(target: Target, name: str, yes: bool, output: Format | None) -> No
         confirm(f"End {ended} for good?", yes)
         ends = admin.terminate(ended)
     print_rows([{"topic": str(each), "lastMessageId": str(last)} for each, last in ends.items()], output)
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--wait", is_flag=True, help="Return when it has ended; exit code 1 if it has failed.")
+@format_option
+@target_options
+def compact(target: Target, name: str, wait: bool, output: Format | None) -> None:
+    """Compact the topic NAME: of each key, readers with readCompacted get the last message only.
+
+    All others, and what is stored, stay as they are. Nothing happens where nothing has come since the last time. From
+    then on no retention deletes what was not compacted; deleting the subscription __compaction ends that, and deletes
+    what compaction has kept.
+    """
+    with existing_topic(target, name) as (admin, compacted):
+        _begin_compaction(admin, compacted)
+        rows = _compactions(admin, compacted)
+        while wait and any(row["status"] == _RUNNING for row in rows):
+            SystemClock().sleep(_LOOK_AGAIN_S)
+            rows = _compactions(admin, compacted)
+    print_rows(rows, output, columns=_COMPACTION_COLUMNS)
+    failed = [row for row in rows if row["status"] == _FAILED]
+    if wait and failed:
+        raise NotAllowedError(f"{failed[0]['topic']} was not compacted: {failed[0]['lastError']}")
+
+
+@topic.command()
+@click.argument("name")
+@format_option
+@target_options
+def compaction(target: Target, name: str, output: Format | None) -> None:
+    """Show how the last compaction of the topic NAME went: NOT_RUN, RUNNING, SUCCESS or ERROR.
+
+    NOT_RUN is the answer as well where the topic was not compacted since it was last loaded.
+    """
+    with existing_topic(target, name) as (admin, compacted):
+        rows = _compactions(admin, compacted)
+    print_rows(rows, output, columns=_COMPACTION_COLUMNS)
+
+
+def _begin_compaction(admin: AdminApi, compacted: TopicName) -> None:
+    from broker_core.client.admin import AdminRefusedError
+
+    try:
+        admin.compact(compacted)
+    except AdminRefusedError as error:
+        if error.status != _CONFLICT:
+            raise
+        say(f"{compacted} is being compacted already")
+
+
+def _compactions(admin: AdminApi, compacted: TopicName) -> list[Row]:
+    """The status of a topic, or of each partition, with the size of the view."""
+    rows: list[Row] = []
+    for each in [compacted.partition(index) for index in range(admin.partitions(compacted))] or [compacted]:
+        view = admin.internal_stats(each, 0).get("compactedLedger") or {}
+        sizes = {"entries": max(view.get("entries", 0), 0), "size": max(view.get("size", 0), 0)}
+        rows.append({"topic": str(each), **admin.compaction(each), **sizes})
+    return rows
 
 
 @topic.command()

@@ -174,7 +174,7 @@ class SeenEntry(NamedTuple):
 
 
 class AdminApi:
-    """An admin port, and those to which it redirects. Not thread-safe. Of its 41 methods all but the last few are one
+    """An admin port, and those to which it redirects. Not thread-safe. Of its 43 methods all but the last few are one
     REST call each, and what they share is a path: objects for each kind of resource would only be longer to write."""
 
     def __init__(
@@ -243,6 +243,15 @@ class AdminApi:
         """Disconnect all clients of the topic, which come back, and let it go from the broker's memory."""
         self._call("PUT", f"{_topic_path(topic)}/unload")
 
+    def compact(self, topic: TopicName) -> None:
+        """Begin to compact it, of a partitioned one all partitions. AdminRefusedError (409) while one is compacted."""
+        self._call("PUT", f"{_topic_path(topic)}/compaction")
+
+    def compaction(self, topic: TopicName) -> dict[str, str]:
+        """How the last compaction went, of a topic or one partition: ``status`` and ``lastError``."""
+        found: dict[str, str] = self._get(f"{_topic_path(topic)}/compaction")
+        return found
+
     def terminate(self, topic: TopicName) -> dict[TopicName, MessageId]:
         """End the topic for good; the last message of the topic, or of each partition (entry -1: there is none)."""
         if self.partitions(topic):
@@ -300,7 +309,9 @@ class AdminApi:
             for kind, quota in dict(value).items():
                 self._call("POST", f"{path}?backlogQuotaType={quote(kind, safe='')}", json.dumps(quota))
         else:
-            self._call("POST", path, json.dumps(value))
+            of_namespace = isinstance(of, NamespaceName)
+            method = "PUT" if name == "compactionThreshold" and of_namespace else "POST"  # as Pulsar has it
+            self._call(method, path, json.dumps(value))
 
     def remove_policy(self, of: TopicName | NamespaceName, name: str) -> None:
         """Leave the policy to the level above again: of a topic to the namespace, of that to the broker."""

@@ -58,7 +58,7 @@ def test_policies_are_set_shown_and_taken_back(pulsarish: Pulsarish, topic: str)
 
 def test_the_command_knows_every_policy_of_the_broker() -> None:
     """1.1.5: what the admin REST can set, the command line can, under the same names."""
-    settable = {route.path for route in ROUTES if "POST" in (route.methods or ())}
+    settable = {route.path for route in ROUTES if {"POST", "PUT"} & set(route.methods or ())}
     names = {
         level: {path.rpartition("/")[2] for path in settable if level in path}
         for level in ("namespaces", "/persistent")
@@ -126,6 +126,31 @@ def test_a_topic_is_unloaded_and_ended(pulsarish: Pulsarish, topic: str) -> None
     assert pulsarish("produce", topic, "-m", "late", "--timeout", "5").returncode != 0
     assert len(_objects(pulsarish("consume", topic, "-s", "s", "-n", "2").stdout)) == 2
     assert pulsarish("topic", "unload", f"{topic}nowhere").returncode == 3
+
+
+def test_a_topic_is_compacted(pulsarish: Pulsarish, topic: str) -> None:
+    """7.4.5: with a wait for the end, and how it went."""
+    for value in ("1", "2", "3"):
+        assert pulsarish("produce", topic, "-m", value, "--key", "k").returncode == 0
+    (row,) = _objects(pulsarish("topic", "compaction", topic).stdout)
+    assert (row["status"], row["entries"]) == ("NOT_RUN", 0)
+    (row,) = _objects(pulsarish("topic", "compact", topic, "--wait").stdout)
+    assert (row["status"], row["entries"]) == ("SUCCESS", 1)
+    (row,) = _objects(pulsarish("topic", "compaction", topic).stdout)
+    assert (row["status"], row["lastError"]) == ("SUCCESS", "")
+    assert pulsarish("topic", "compact", f"{topic}nowhere").returncode == 3
+    pulsarish("topic", "create", f"{topic}p", "-p", "2")
+    rows = _objects(pulsarish("topic", "compact", f"{topic}p", "--wait").stdout)
+    assert [each["topic"].rpartition("-")[2] for each in rows] == ["0", "1"]
+
+
+def test_a_threshold_is_set_at_both_levels(pulsarish: Pulsarish, topic: str) -> None:
+    """7.4.6: a namespace takes it by another method than its other policies."""
+    pulsarish("topic", "create", topic)
+    for level, name in (("namespace", "public/default"), ("topic", topic)):
+        rows = _objects(pulsarish(level, "policies", name, "--set", "compactionThreshold=5000000000").stdout)
+        assert {"policy": "compactionThreshold", "value": 5_000_000_000} in rows
+        assert pulsarish(level, "policies", name, "--unset", "compactionThreshold").returncode == 0
 
 
 def test_a_partitioned_topic_is_ended_partition_by_partition(pulsarish: Pulsarish, topic: str) -> None:
