@@ -2,7 +2,8 @@
 """The asyncio table view: a topic read as a table, the latest value of each key.
 
 Reads from the first message on, in the compacted form where there is one, and goes on for as long as it lives. A null
-value removes its key; a message without a key is no row. Keys are text: a key of bytes stands in its base64 form.
+or empty value removes its key; a message without a key is no row. Keys are text: a key of bytes stands in its base64
+form.
 Everything is for the event loop, except that ``values`` may be read on any thread. Invariant: ``values`` is what a
 reader of everything up to some message of each partition would have found. Source: Pulsar docs, "TableView"; PIP-104;
 semantics 7.13.
@@ -137,12 +138,13 @@ class AsyncTableView:
         if key is None:
             return
         name = key if isinstance(key, str) else base64.b64encode(key).decode("ascii")
-        if message.value is not None:
-            self.values[name] = message.value
+        value = message.value or None  # an empty value is a tombstone to compaction, too
+        if value is not None:
+            self.values[name] = value
         elif self.values.pop(name, None) is None:
             return
         for listener in self._listeners:
-            call_application(listener, name, message.value)
+            call_application(listener, name, value)
 
     def _fail(self, failure: PulsarishError) -> None:
         self.failure = self.failure or failure
