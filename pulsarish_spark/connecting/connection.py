@@ -35,7 +35,7 @@ ADMIN_TIMEOUT_S: Final = 10.0
 _NO_SECURITY: Final = Security()
 
 _lock = threading.Lock()
-_clients: dict[tuple[int, str, float, float, Security], Client] = {}
+_clients: dict[tuple[int, str, float, float, Security, bool], Client] = {}
 """The clients of this process, by everything that they are made from: other credentials mean another client."""
 
 
@@ -55,7 +55,8 @@ class Address:
     directory. On another machine, or in another container of this one, a directory of the same name would be another
     broker's: ``directory`` tells those of one machine apart. ``security`` travels to the
     tasks: files that it names are read there, and a secret that was given as text goes with it. ``admin_url``: its
-    admin REST; empty where that is not known, and where the embedded broker tells it.
+    admin REST; empty where that is not known, and where the embedded broker tells it. ``compacted``: compacted topics
+    are read as such.
     """
 
     service_url: str = ""
@@ -67,6 +68,7 @@ class Address:
     connection_timeout_s: float = CONNECTION_TIMEOUT_S
     security: Security = _NO_SECURITY
     admin_url: str = ""
+    compacted: bool = False
 
     @property
     def embedded_here(self) -> Path | None:
@@ -134,13 +136,15 @@ def _client_at(service_url: str, address: Address) -> Client:
     from broker_core.client import Client
 
     security = address.credentials
-    key = (os.getpid(), service_url, address.operation_timeout_s, address.connection_timeout_s, security)
+    limits = (address.operation_timeout_s, address.connection_timeout_s)
+    key = (os.getpid(), service_url, *limits, security, address.compacted)
     with _lock:
         if key not in _clients:
             _clients[key] = Client(
                 service_url,
                 operation_timeout_s=address.operation_timeout_s,
                 connection_timeout_s=address.connection_timeout_s,
+                compacted_entries=address.compacted,
                 **security.client_options(),
             )
         return _clients[key]

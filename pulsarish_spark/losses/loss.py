@@ -45,6 +45,9 @@ _UNDECODABLE_HINT: Final = (
     '.option("failOnDataLoss", "false"), or "quarantine" to keep its bytes in a file'
 )
 
+_GAPS: Final = ("start", "gap", "end")
+"""Reasons of losses as which the gaps of a compacted topic appear: a message that is not there between two that are."""
+
 FORM: Final = 1
 
 _TOLD_AT: Final = "toldAt"
@@ -107,16 +110,18 @@ class QuarantineFolder:
 @dataclass(frozen=True, slots=True)
 class LossPolicy:
     """The policy for lost messages; it travels to the tasks. ``quarantine``: where they are written down, if they
-    are; ``fail`` is false then."""
+    are; ``fail`` is false then. ``compacted``: messages that are not there were left out by compaction."""
 
     fail: bool
     quarantine: QuarantineFolder | None = None
+    compacted: bool = False
 
     @classmethod
     def of(cls, options: ReadOptions) -> LossPolicy:
         """The policy that the options say."""
         directory = options.quarantine_directory
-        return cls(options.on_loss == "fail", QuarantineFolder(directory) if directory else None)
+        quarantine = QuarantineFolder(directory) if directory else None
+        return cls(options.on_loss == "fail", quarantine, compacted=options.address.compacted)
 
     def prepare(self) -> None:
         """On the driver, before anything is read: ConfigError where no loss could be written down."""
@@ -128,6 +133,9 @@ class LossPolicy:
 
         ``subscription``: of the query, where the driver tells. Raises ConfigError where it cannot be written down.
         """
+        if self.compacted and loss.reason in _GAPS:
+            logger.debug("left out by compaction what=%s", loss.what)
+            return
         if self.fail:
             raise DataLossError(loss.what, hint=_UNDECODABLE_HINT if loss.reason == "undecodable" else _HINT)
         effect = "reading goes on because failOnDataLoss is false"

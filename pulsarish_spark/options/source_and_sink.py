@@ -7,7 +7,7 @@ Knows nothing of brokers or of Spark's classes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from broker_core.base.clock import SystemClock
@@ -26,6 +26,7 @@ from pulsarish_spark.options.subscriptions import FOLLOWING, QueueOptions, check
 from pulsarish_spark.options.table import OF_A_QUERY, parse_all, texts_of
 from pulsarish_spark.options.topics import (
     DISCOVERY_S,
+    READ_COMPACTED,
     REPLAY_FILE,
     SELECTING,
     SELECTORS,
@@ -148,7 +149,7 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
     check_following(given)
     selection = selection_of(given)
     return ReadOptions(
-        address=address_of(given, environment),
+        address=replace(address_of(given, environment), compacted=given.get(READ_COMPACTED, False)),
         selection=selection,
         columns=columns_of(given),
         given_names=given_names(texts_of(raw)),

@@ -55,15 +55,7 @@ _OF_A_QUERY: Final = "is Spark's own, of a query that is written as a stream; gi
 
 _PEM: Final = "is of Java's key stores; give PEM files: tlsTrustCertsFilePath, tlsCertificateFilePath, tlsKeyFilePath"
 
-_COMPACTED: Final = (
-    "is not supported: this source reads what was sent, and reports what is missing of it as lost; remove it, and "
-    "keep the newest row of each key"
-)
-
 REFUSED: Final = {
-    "readCompacted": _COMPACTED,
-    "pulsar.reader.readCompacted": _COMPACTED,
-    "pulsar.consumer.readCompacted": _COMPACTED,
     "pulsar.client.useKeyStoreTls": _PEM,
     "pulsar.client.tlsTrustStorePath": _PEM,
     "pulsar.client.tlsTrustStorePassword": _PEM,

@@ -9,7 +9,7 @@ from typing import Any, Final
 from broker_core.base.errors import ConfigError
 from broker_core.base.names import TopicName
 from broker_core.base.topics_pattern import TopicsPattern
-from pulsarish_spark.options.option import Option, Side, milliseconds, mounted_path
+from pulsarish_spark.options.option import Option, Side, flag, milliseconds, mounted_path
 from pulsarish_spark.places.topics import Selection, exact_topic, is_number, once, parse_json, parse_topic
 
 REPLAY_FILE: Final = "replayFile"
@@ -60,6 +60,8 @@ def _partitions(topic: str, listed: object) -> tuple[int, ...]:
     return tuple(sorted(set(listed)))
 
 
+READ_COMPACTED: Final = "readCompacted"
+
 SELECTING: Final = (
     Option(
         "topic",
@@ -71,6 +73,17 @@ SELECTING: Final = (
     ),
     Option("topics", _topics, "flights,airlines", "Topics to read, comma separated.", ("subscribe",)),
     Option("assign", _assign, '{"flights":[0,2]}', "Topics with the partitions to read."),
+    Option(
+        READ_COMPACTED,
+        flag,
+        "true",
+        "Of compacted topics only the last message of each key, as far as they are compacted, and all that has come "
+        "since. What compaction has left out is not lost; that startingOffsets names such a message is no error.",
+        ("pulsar.reader.readCompacted", "pulsar.consumer.readCompacted"),
+        wrong_side="a stream reads each message once, and compaction takes some out of what it has read; "
+        "read with spark.read, or keep the newest row of each key",
+        sides=Side.BATCH_READ,
+    ),
     Option(
         "topicsPattern",
         _pattern,

@@ -15,8 +15,6 @@ from tests.spark.test_options import reading, writing
 @pytest.mark.parametrize(
     ("option", "why"),
     [
-        ("readCompacted", "this source reads what was sent, and reports what is missing of it as lost"),
-        ("pulsar__reader__readCompacted", "remove it, and keep the newest row of each key"),
         ("kafkaConsumer__pollTimeoutMs", "is not needed here; remove it"),
         ("pulsar__client__statsIntervalSeconds", "is a setting of the Java client of Pulsar, which is not used here"),
         ("owner", "CREATE TEMPORARY VIEW flights USING pulsarish OPTIONS (topic 'flights')"),

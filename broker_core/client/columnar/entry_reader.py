@@ -160,6 +160,7 @@ class AsyncEntryReader(EntriesOnly):
             create_topic=False,
             initial_position="earliest",
             start=self._arriving_at,
+            read_compacted=self._network.config.compacted_entries,
         )
         self._port = None  # the one of before is lost
         connection.receive_in_blocks(_new_block)

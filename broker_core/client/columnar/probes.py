@@ -132,7 +132,8 @@ class Probe(EntriesOnly):
         lookup = self._network.lookup
         target = await lookup.known_broker_of(self._topic)
         connection = await lookup.connect(target)
-        request = reading_from(self._topic, self._start, "probe")
+        compacted = self._network.config.compacted_entries
+        request = reading_from(self._topic, self._start, "probe", compacted=compacted)
         await register(connection, self._id, self, request, permits=permits)
         lookup.serves(self._topic, target)
         self._connection = connection

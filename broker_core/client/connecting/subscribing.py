@@ -99,10 +99,16 @@ class Subscribing:
         return BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)
 
 
-def reading_from(topic: TopicName, start: Position, kind: ReaderKind) -> Subscribing:
+def reading_from(topic: TopicName, start: Position, kind: ReaderKind, *, compacted: bool = False) -> Subscribing:
     """The request of a reader of entries that begins at ``start`` of a topic that is there."""
-    subscription = reader_subscription(kind)
-    return Subscribing(topic=topic, subscription=subscription, durable=False, create_topic=False, start=start)
+    return Subscribing(
+        topic=topic,
+        subscription=reader_subscription(kind),
+        durable=False,
+        create_topic=False,
+        start=start,
+        read_compacted=compacted,
+    )
 
 
 def _key_values(properties: dict[str, str]) -> list[pb.KeyValue]:

@@ -78,6 +78,9 @@ class ClientConfig(CheckedSettings, frozen=True, kw_only=True):
     memory_limit_bytes: _Natural = PENDING_BYTES_DEFAULT
     """Bytes of all producers together that may wait for receipts, 0: any number; and about those that each consumer
     with auto_scaled_receiver_queue_size_enabled may have waiting to be received."""
+    compacted_entries: bool = False
+    """Whether readers of entries, and questions about positions, see compacted topics as their compacted view, and
+    behind that what has come since."""
     authentication: Authentication | None = None
     """Authentication of the client; None: it has none."""
     tls_trust_certs_file_path: str = ""

@@ -26,6 +26,7 @@ class ClientOptions(TypedDict, total=False):
     backoff_first_s: float
     backoff_max_s: float
     memory_limit_bytes: int
+    compacted_entries: bool
     authentication: Authentication | None
     tls_trust_certs_file_path: str
     tls_allow_insecure_connection: bool
