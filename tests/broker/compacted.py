@@ -18,7 +18,7 @@ from broker_core.broker.upkeep import trim
 from broker_core.storage.ledger import StoredEntry
 from broker_core.wire.compression import CODECS, compress
 from broker_core.wire.entry import read_metadata, seal_entry, split_entry
-from broker_core.wire.heads import SendHead
+from broker_core.wire.heads import SendHead, TxnId
 from broker_core.wire.plain_batches import open_batch
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from tests.broker.world import EARLIEST, SMALL, Mailbox, World
@@ -95,20 +95,20 @@ class Table:
     def topic(self) -> Topic:
         return self.world.topic()
 
-    def send(self, *bodies: bytes, messages: int = 1) -> list[Position]:
+    def send(self, *bodies: bytes, messages: int = 1, transaction: TxnId | None = None) -> list[Position]:
         """Store entries."""
         producer, answers = self.world.produce()
         for number, body in enumerate(bodies):
-            producer.send(SendHead(0, number, messages), body)
+            producer.send(SendHead(0, number, messages, transaction=transaction), body)
         self.world.settle()
         producer.close()
         assert not answers.errors, answers.errors
         self.sent += [position for _, position in answers.receipts]
         return [position for _, position in answers.receipts]
 
-    def put(self, text: str) -> None:
+    def put(self, text: str, transaction: TxnId | None = None) -> None:
         """Store single messages, written one after the other."""
-        self.send(*[single(each) for each in text.split()])
+        self.send(*[single(each) for each in text.split()], transaction=transaction)
 
     def put_batch(self, text: str, codec: str = "none", **fields: Any) -> None:
         """Store one batch."""

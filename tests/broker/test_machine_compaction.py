@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random histories of a topic that is compacted, trimmed, crashed and read meanwhile (C1 to C11, C13, C14).
+"""Random histories of a topic that is compacted, trimmed, crashed and read meanwhile (C1 to C14).
 
 Runs of compaction go a few entries at a time, blocks and pieces of a view have a few entries, so that every border is
 met, and a crash comes at any step of a run: amid its passes, between two writes, before and after the switch.
@@ -28,9 +28,10 @@ from broker_core.broker.upkeep import trim
 from broker_core.storage import view_file
 from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import POLICIES
-from broker_core.wire.heads import SendHead
+from broker_core.wire.heads import SendHead, TxnId
 from tests.broker.compacted import batch, chunks, messages_of, single
 from tests.broker.compaction_model import Kept, Sent, Sequence, expected_view, sent, start_of, table_of
+from tests.broker.transactions.clients import begin, end
 from tests.broker.world import EARLIEST, TINY, World
 
 KEYS = st.sampled_from(["a", "b", "c", "-"])
@@ -97,7 +98,7 @@ class Reader:
 
 class CompactionMachine(RuleBasedStateMachine):
     """``log``: all entries that were ever durable, in order. ``durable_horizon``: the horizon when all was durable. A
-    machine has 39 methods, as an action, or what must hold, is one."""
+    machine has 42 methods, as an action, or what must hold, is one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,6 +117,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.acked: set[Position] = set()
         self.durable_made = False
         self.unfinished: dict[str, tuple[str, int]] = {}
+        self.transactions: list[TxnId] = []
         self.producer, self.answers = self.world.produce()
         self.sent = 0
         self.settle()
@@ -146,7 +148,8 @@ class CompactionMachine(RuleBasedStateMachine):
         start = log.next_valid(self.learned)
         while start <= log.readable_end and (found := log.read(start, 100, 1 << 20)):
             for entry in found:
-                self.log[entry.position] = sent(entry)
+                if entry.position not in self.world.topic().buffer.aborted:
+                    self.log[entry.position] = sent(entry)
                 self.learned = entry.position
             start = log.next_valid(self.learned)
 
@@ -160,6 +163,7 @@ class CompactionMachine(RuleBasedStateMachine):
         compaction = self.compaction
         assert compaction.damage is None
         assert self.trimmed <= compaction.horizon, "C6"
+        assert compaction.horizon <= self.world.topic().log.readable_end, "C12"
         if compaction.horizon == self.horizon:
             return
         assert compaction.horizon >= self.durable_horizon, "7.4.11: the horizon went back"
@@ -220,6 +224,31 @@ class CompactionMachine(RuleBasedStateMachine):
         else:
             self.unfinished[uuid] = (key, number + 1)
 
+    # -- transactions
+
+    @precondition(lambda self: len(self.transactions) < 2)
+    @rule()
+    def begin_transaction(self) -> None:
+        self.transactions.append(begin(self.world))
+        self.settle()
+
+    @precondition(lambda self: self.transactions)
+    @rule(which=PICK, messages=MESSAGES)
+    def publish_in_transaction(self, which: int, messages: list[tuple[str, str]]) -> None:
+        """C12: hidden until the end, and behind it all that comes."""
+        name = self.transactions[which % len(self.transactions)]
+        for key, value in messages:
+            body = single(f"{key}={value and value + str(self.sent)}")
+            self.producer.send(SendHead(0, self.sent, 1, transaction=name), body)
+            self.sent += 1
+
+    @precondition(lambda self: self.transactions)
+    @rule(which=PICK, commit=st.booleans())
+    def end_transaction(self, which: int, commit: bool) -> None:
+        """C12: aborted entries are in no view. One that timed out, or that a crash has lost, has ended before."""
+        end(self.world, self.transactions.pop(which % len(self.transactions)), commit=commit)
+        self.settle()
+
     # -- time passes
 
     @rule()
@@ -261,7 +290,8 @@ class CompactionMachine(RuleBasedStateMachine):
             self.settle()
             number = self.compaction.view.number
             if not any(each.chunk for each in self.log.values()):
-                assert self.horizon == self.world.topic().log.readable_end
+                end = self.world.topic().log.readable_end
+                assert self.horizon == end or end.entry < 0
                 self.compaction.request()
                 self.settle()
                 assert self.compaction.view.number == number, "C13"
@@ -300,6 +330,8 @@ class CompactionMachine(RuleBasedStateMachine):
         """7.4.5: a run ends with an unload, and nothing of it is left."""
         if not luck:
             self.world.broker.unload(self.world.topic().name)
+            if self.transactions:  # what they have sent has to be stored first
+                self.world.settle()
             self.begin_again()
 
     def begin_again(self) -> None:
