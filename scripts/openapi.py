@@ -24,7 +24,9 @@ from broker_core.server.admin.kept import KEPT, Kept
 from broker_core.server.admin.requests import Route
 from broker_core.server.security.rights import Need, Right
 
-_NUMBERS: Final = frozenset({"ledger", "entry", "seconds", "timestamp", "count", "place"})
+_NUMBERS: Final = frozenset(
+    {"ledger", "entry", "seconds", "timestamp", "count", "place", "most", "least", "coordinator", "millis"}
+)
 """Parts of paths that are numbers; all others are names."""
 
 _QUERY_TYPES: Final = {"flag": "boolean", "query_number": "integer", "get": "string"}

@@ -72,8 +72,8 @@ class Broker:
         turns = turns or Turns(partial(timers.call_later, 0), clock)
         reserve = DiskReserve(store, settings)
         age_clock = AgeClock(clock, settings.clock_jump_tolerance_seconds)
-        transactions = OpenTransactions(catalogue)
-        self.transactions = TransactionCoordinator(store, transactions, age_clock, timers, settings)
+        self.open_transactions = OpenTransactions(catalogue)
+        self.transactions = TransactionCoordinator(store, self.open_transactions, age_clock, timers, settings)
         self.namespaces = Namespaces(catalogue)
         self.policies = PolicyBook(catalogue, settings)
         self.non_persistent = NonPersistentTopics(clock, timers, self._producer_name)
@@ -95,7 +95,7 @@ class Broker:
                 turns=turns,
                 reserve=reserve,
                 unacked=BrokerUnacked(settings),
-                transactions=transactions,
+                transactions=self.open_transactions,
                 compactor=Compactor(turns),
                 producer_name=self._producer_name,
             ),

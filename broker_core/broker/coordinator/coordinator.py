@@ -95,6 +95,16 @@ class TransactionCoordinator:
         """Coordinators that clients find; 0 where there are no transactions."""
         return self._settings.transaction_coordinators if self.enabled else 0
 
+    def newest_id(self, coordinator: int) -> int:
+        """The highest number that a coordinator has given, -1 if none. After a restart the highest that it may have
+        given: it gives only higher ones."""
+        left = self._ids.get(coordinator)
+        return (self._store.catalogue.transactions.reserved(coordinator) if left is None else left.start) - 1
+
+    def active(self, coordinator: int) -> int:
+        """Transactions of a coordinator that are not over."""
+        return self._active[coordinator]
+
     def require(self, coordinator: int) -> None:
         """NotAllowedError: there are no transactions. TransactionCoordinatorNotFoundError: none has that number."""
         if not self.enabled:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker_core.base.errors import (
     PersistenceServerError,
@@ -41,6 +41,9 @@ from broker_core.storage.commit import OnDurable
 from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.wire.ack_sets import all_bits, bits_of_words
 from broker_core.wire.heads import TxnId
+
+_BATCH_MAX: Final = 1 << 24
+"""No batch has so many messages."""
 
 
 class GivesBack(Protocol):
@@ -70,6 +73,16 @@ class TransactionalAcks:
     def pending(self) -> PendingAcks:
         """All that is pending."""
         return self.open.pending
+
+    def state_of(self, position: Position, batch_index: int = -1) -> str:
+        """The state of one entry, or of one message of a batch, in the words of Pulsar's statistics."""
+        if position > self.log.last_confirmed:
+            return "InvalidPosition"
+        if position <= self.acks.cursor.mark_delete:
+            return "MarkDelete"
+        bits = self.pending.pending_at(position)
+        is_pending = bits >> min(batch_index, _BATCH_MAX) & 1 if batch_index >= 0 else bits
+        return "PendingAck" if is_pending else "NotInPendingAck"
 
     def recover(self) -> None:
         """Take over what is stored, right after the cursor was recovered. What is of no open transaction was committed,

@@ -167,6 +167,20 @@ class TransactionBuffer:
         """Transactions that have entries here and are not over."""
         return len(self._open)
 
+    @property
+    def readable_end(self) -> Position:
+        """The last entry that readers may see."""
+        return self._log.readable_end
+
+    @property
+    def holder(self) -> TxnId | None:
+        """The transaction for whose end all readers wait, the oldest one; None if nothing is hidden."""
+        return next(iter(self._open), None)
+
+    def count_held(self) -> int:
+        """Stored messages that no reader may see yet: those of the ``holder`` and all behind its first one."""
+        return self._log.count_messages(self._log.readable_end, self._log.last_confirmed)
+
     def first_of(self, transaction: TxnId) -> Position | None:
         """The first entry of a transaction that is not over; None if it has none here."""
         positions = self._open.get(transaction)

@@ -116,6 +116,16 @@ class OpenTransactions:
                 self._joined(transaction, topic_id, after)
         return list(self._of_topic.get(topic_id, {}).values())
 
+    def names_touched_by(self, transaction: Transaction) -> list[str]:
+        """The full names of all topics that a transaction has sent to, or acknowledged on, loaded or not, in order."""
+        of_acks = self._catalogue.pending_acks.topics_of(transaction.id)
+        ids = {*transaction.topics, *(key.topic_id for key in transaction.participants), *of_acks}
+        return sorted(filter(None, map(self._catalogue.topics.name_of, ids)))
+
+    def was_aborted(self, transaction: TxnId) -> bool:
+        """Whether a transaction is known to have been aborted."""
+        return self._catalogue.transactions.outcome(transaction) is False
+
     def touches(self, topic_id: int) -> bool:
         """Whether there are such transactions."""
         return topic_id in self._of_topic

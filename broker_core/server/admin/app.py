@@ -29,6 +29,7 @@ from broker_core.server.admin import (
     subscriptions,
     tenants,
     topics,
+    transactions,
     unkept,
 )
 from broker_core.server.admin.answers import refusal
@@ -46,6 +47,7 @@ SECTIONS: Final = (
     ("Subscriptions", subscriptions.ROUTES),
     ("Messages", messages.ROUTES),
     ("Compaction", compaction.ROUTES),
+    ("Transactions", transactions.ROUTES),
     ("Permissions", permissions.ROUTES),
     ("Bundles", bundles.ROUTES),
     ("Delayed messages (paths of our own)", messages.DELAYED_ROUTES),

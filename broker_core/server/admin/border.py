@@ -9,6 +9,7 @@ change with the status of its answer, is told to the audit log.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from starlette.requests import Request
@@ -31,9 +32,16 @@ _FAILED: Final = 500
 
 
 async def let_pass(
-    gate: Gate, need: Need, resource: Resource, request: R, answered: Callable[[R], Awaitable[Response]]
+    gate: Gate,
+    need: Need,
+    resource: Resource,
+    request: R,
+    answered: Callable[[R], Awaitable[Response]],
+    *,
+    owner: str | None = None,
 ) -> Response:
-    """The answer of the handler, or the refusal for a lack of rights."""
+    """The answer of the handler, or the refusal for a lack of rights. ``owner``: the role whose transaction the path
+    names; all other roles must be superusers, whether it exists or not."""
     asking = _asking(request)
     caller: Caller | None = None
     identity: Identity | None = request.scope.get("identity")
@@ -43,6 +51,8 @@ async def let_pass(
         if caller is None:
             gate.refused(Caller(identity.role, original), need, resource, asking)
             return refusal(_UNAUTHORIZED, "Invalid roles.")
+    if need.right is Right.OWNER and (caller is None or (caller.original or caller.role) != owner):
+        need = replace(need, right=Right.SUPERUSER)
     if reason := gate.refusal(caller, need, resource, asking):
         return refusal(need.status or _UNAUTHORIZED, reason)
     if request.method in _READING:

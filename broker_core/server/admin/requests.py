@@ -40,8 +40,9 @@ from broker_core.server.admin.answers import (
 from broker_core.server.admin.bodies import decoded
 from broker_core.server.admin.border import let_pass
 from broker_core.server.admin.middleware import RequestTurns
-from broker_core.server.security.rights import CLUSTER, About, Need, Resource
+from broker_core.server.security.rights import CLUSTER, About, Need, Resource, Right
 from broker_core.server.session import Node
+from broker_core.wire.heads import TxnId
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ def message_id(topic: Topic, position: Position) -> dict[str, int]:
 
 
 class AdminRequest(Request):
-    """One request, as handlers read it. It has 33 methods: one for each thing that several paths, queries or bodies
+    """One request, as handlers read it. It has 35 methods: one for each thing that several paths, queries or bodies
     have in common."""
 
     # -- the broker that serves it
@@ -181,6 +182,17 @@ class AdminRequest(Request):
     def position(self) -> Position:
         """The ledger and the entry in the path."""
         return Position(self.number("ledger"), self.number("entry"))
+
+    @property
+    def transaction_id(self) -> TxnId:
+        """The id of the transaction in the path."""
+        return TxnId(self.number("most"), self.number("least"))
+
+    @property
+    def owner_of_transaction(self) -> str | None:
+        """The role that began the transaction in the path; None if it is nobody's, or not open."""
+        found = self.broker.open_transactions.get(self.transaction_id)
+        return None if found is None else found.owner
 
     @property
     def is_persistent(self) -> bool:
@@ -415,9 +427,10 @@ class Route(routing.Route):
                 return await answered(request)
             try:
                 resource = await request.resource(need.about)
+                owner = request.owner_of_transaction if need.right is Right.OWNER else None
             except (RefusedError, PulsarishError) as error:
                 return _refusal(error, statuses)
-            return await let_pass(gate, need, resource, request, answered)
+            return await let_pass(gate, need, resource, request, answered, owner=owner)
 
         super().__init__(path, respond, methods=methods)
         self.endpoint = handler

@@ -19,6 +19,9 @@ KNOWN: Final = Need(Right.IDENTITY, About.CLUSTER)
 
 SUPERUSER: Final = Need(Right.SUPERUSER, About.CLUSTER, "This operation requires super-user access", 401)
 
+TRANSACTION_OWNER: Final = Need(Right.OWNER, About.TRANSACTION, SUPERUSER.refusal, SUPERUSER.status)
+"""The role that began the transaction, and superusers."""
+
 TENANT_ADMIN: Final = "Don't have permission to administrate resources on this tenant"
 
 _BOTH: Final = (

@@ -38,6 +38,14 @@ class PendingAckRows:
         rows = self._database.rows(_SELECT, (subscription_id,))
         return [PendingAckRow(TxnId(most, least), number, acks) for most, least, number, acks in rows]
 
+    def topics_of(self, transaction: TxnId) -> list[int]:
+        """The ids of the topics on which a transaction has rows."""
+        sql = (
+            "SELECT DISTINCT s.topic_id FROM pending_acks AS p JOIN subscriptions AS s ON s.id = p.subscription_id"
+            " WHERE p.most = ? AND p.least = ?"
+        )
+        return [topic_id for (topic_id,) in self._database.rows(sql, tuple(transaction))]
+
     def add(self, subscription_id: int, row: PendingAckRow) -> None:
         """Add a row behind those that the transaction has."""
         self._database.change(_INSERT, (subscription_id, *row.transaction, row.number, row.acks))

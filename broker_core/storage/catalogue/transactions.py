@@ -58,6 +58,10 @@ class Transactions:
         self._numbers.set(name, first + count)
         return range(first, first + count)
 
+    def reserved(self, coordinator: int) -> int:
+        """The number below which all numbers of a coordinator are reserved."""
+        return self._numbers.get(f"{_RESERVED}{coordinator}")
+
     # -- those that are not over
 
     def all(self) -> list[TransactionRow]:
