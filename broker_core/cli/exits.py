@@ -36,7 +36,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.FAILURE: "it failed for a reason that has no code of its own; the text on stderr says which",
     Exit.USAGE: "the command line, a name or a setting is wrong, and nothing was done; or a line of input is, and only "
     "those before it were sent",
-    Exit.NOT_FOUND: "the topic, namespace or subscription does not exist",
+    Exit.NOT_FOUND: "the topic, namespace, subscription or transaction does not exist",
     Exit.AUTH: "the broker wants to know who you are, or does not allow you this",
     Exit.UNREACHABLE: "no broker answers at the address",
     Exit.TIMEOUT: "no answer in time; what was asked may or may not have happened",

@@ -36,6 +36,7 @@ from broker_core.cli.stored_messages import examine, peek
 from broker_core.cli.sub import sub
 from broker_core.cli.tokens import token
 from broker_core.cli.topic import topic
+from broker_core.cli.txn import txn
 
 PROGRAM = "pulsarish"
 
@@ -95,6 +96,7 @@ for _command in (
     topic,
     sub,
     namespace,
+    txn,
     doctor,
     backup,
     restore,

@@ -32,6 +32,7 @@ from broker_core.base.positions import MessageId
 from broker_core.base.secret import Secret
 from broker_core.client.credentials.authentication import HINT_NOBODY, Authentication, OwnersToken
 from broker_core.client.credentials.tls import TlsSettings, tls_failure
+from broker_core.wire.heads import TxnId
 
 _NO_RIGHT: Final = "unauthorized"
 
@@ -39,6 +40,7 @@ _TLS_DEFAULT: Final = TlsSettings()
 
 _NO_QUOTA: Final = {"limitSize": -1, "limitTime": -1}
 
+_TRANSACTIONS: Final = "/admin/v3/transactions"
 
 REDIRECTS_MAX: Final = 5
 """Redirects of one request: one leads to the owner of a bundle; more only while that changes hands."""
@@ -174,7 +176,7 @@ class SeenEntry(NamedTuple):
 
 
 class AdminApi:
-    """An admin port, and those to which it redirects. Not thread-safe. Of its 43 methods all but the last few are one
+    """An admin port, and those to which it redirects. Not thread-safe. Of its 46 methods all but the last few are one
     REST call each, and what they share is a path: objects for each kind of resource would only be longer to write."""
 
     def __init__(
@@ -386,6 +388,20 @@ class AdminApi:
         """Take a delayed message back for one subscription; TopicNotFoundError if it does not wait for it."""
         path = f"{_subscription_path(topic, subscription)}/delayedMessages/{message.ledger}/{message.entry}"
         self._call("DELETE", path)
+
+    # -- transactions
+
+    def open_transactions(self) -> dict[str, Any]:
+        """Pulsar's metadata of each open transaction by its id, but of those that time out at once."""
+        return dict(self._get(f"{_TRANSACTIONS}/slowTransactions/0"))
+
+    def transaction(self, transaction: TxnId) -> dict[str, Any]:
+        """Pulsar's metadata of one open transaction; TopicNotFoundError if there is none of that id."""
+        return dict(self._get(f"{_TRANSACTIONS}/transactionMetadata/{transaction.most_bits}/{transaction.least_bits}"))
+
+    def abort_transaction(self, transaction: TxnId) -> None:
+        """Abort one; TopicNotFoundError if there never was one, or it was over long ago."""
+        self._call("POST", f"{_TRANSACTIONS}/abortTransaction/{transaction.most_bits}/{transaction.least_bits}")
 
     # -- broker
 
