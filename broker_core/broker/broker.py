@@ -21,6 +21,7 @@ from broker_core.base.settings import Settings
 from broker_core.base.turns import Turns
 from broker_core.broker.compaction.compactor import Compactor
 from broker_core.broker.coordinator.coordinator import TransactionCoordinator
+from broker_core.broker.coordinator.held_topics import HeldTopics
 from broker_core.broker.directory.topic_changes import (
     CreationRules,
     Deletion,
@@ -74,6 +75,7 @@ class Broker:
         age_clock = AgeClock(clock, settings.clock_jump_tolerance_seconds)
         self.open_transactions = OpenTransactions(catalogue)
         self.transactions = TransactionCoordinator(store, self.open_transactions, age_clock, timers, settings)
+        self.held_topics = HeldTopics(self.open_transactions, catalogue.topics.name_of, age_clock.now_ms, timers)
         self.namespaces = Namespaces(catalogue)
         self.policies = PolicyBook(catalogue, settings)
         self.non_persistent = NonPersistentTopics(clock, timers, self._producer_name)
@@ -212,6 +214,7 @@ class Broker:
         """Disconnect all clients and write what is left. The store is closed by the code that opened it."""
         self.upkeep.close()
         self.transactions.close()
+        self.held_topics.close()
         for topic in self.registry.loaded_topics():
             self.unload(topic.name)
         self.non_persistent.close()

@@ -406,8 +406,8 @@ class AdminApi:
     # -- broker
 
     def health(self) -> str:
-        """The health that the broker tells: "ok", or which of its data is damaged; an error of the common tree if it is
-        not well."""
+        """The health that the broker tells: "ok", or which of its data is damaged; then transactions that hold readers
+        back. An error of the common tree if it is not well."""
         return _text_of(self._call("GET", "/admin/v2/brokers/health"))
 
     def metrics(self) -> str:

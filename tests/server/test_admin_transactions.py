@@ -10,11 +10,15 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from broker_core.base.settings import Settings
+from broker_core.broker.coordinator import held_topics
 from broker_core.testing.raw_client import must_succeed
 from broker_core.testing.running_broker import RunningBroker
+from broker_core.testing.sim_disk import SimDisk
 from broker_core.wire.heads import TxnId
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe
 from tests.server.rights_world import WHO, furnish, hello, secured
+from tests.server.server_thread import ServerThread
 from tests.server.transaction_client import INVALID_STATUS, MINUTE_MS, OK, TransactionClient, entry
 
 BASE: Final = "/admin/v3/transactions"
@@ -221,3 +225,16 @@ def test_its_owner_sees_a_transaction_and_no_other_role() -> None:
             assert owner.ask("POST", f"{BASE}/abortTransaction/{path_of(name)}").status == 401
             owner.close()
             other.close()
+
+
+def test_health_tells_of_topics_that_are_held_back(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    """9.9.3: behind its first line, which stays ok, for the broker is well."""
+    monkeypatch.setattr(held_topics, "LONG_S", 0)
+    with ServerThread(SimDisk(), Settings()) as server, TransactionClient(server.service_url) as client:
+        must_succeed(client.open_producer(topic))
+        name = client.new()
+        client.send_in(name, "a0")
+        first, line = httpx.get(f"{server.http_url}/admin/v2/brokers/health", timeout=60).text.splitlines()
+        assert (first, text_of(name) in line, topic in line) == ("ok", True, True)
+        assert client.end(name, commit=True).code == OK
+        assert httpx.get(f"{server.http_url}/admin/v2/brokers/health", timeout=60).text == "ok"

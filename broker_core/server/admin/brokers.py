@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from starlette.responses import Response
@@ -18,9 +20,13 @@ from broker_core.server.admin.namespace_object import BUNDLE
 from broker_core.server.admin.requests import AdminRequest, Route
 from broker_core.server.security import needs
 from broker_core.server.security.rights import Right
+from broker_core.storage.report import Damage
 
 _DAMAGES_MAX: Final = 100
 """Lines of a health answer; the log and the doctor have all of it."""
+
+_HOLDING_MAX: Final = 20
+"""Likewise of transactions; `pulsarish txn list` has all."""
 
 _STORES: Final = (
     *("zookeeperServers", "configurationStoreServers", "metadataStoreUrl", "configurationMetadataStoreUrl"),
@@ -30,13 +36,18 @@ _STORES: Final = (
 
 async def health(request: AdminRequest) -> object:
     """ok: the event loop runs, and the process would have ended if the disk had failed. If stored data is damaged the
-    answer says which; its status stays 200, for starting the broker again would not help."""
-    damages = request.node.broker.damages
+    answer says which; its status stays 200, for starting the broker again would not help. Lines behind the first also
+    tell of transactions that have been open for a minute and hold the readers of topics back."""
+    broker = request.node.broker
+    return text_answer("\n".join([*_condition(broker.damages), *map(str, islice(broker.held_topics, _HOLDING_MAX))]))
+
+
+def _condition(damages: Sequence[Damage]) -> list[str]:
     if not damages:
-        return text_answer("ok")
+        return ["ok"]
     places = sum([each.places for each in damages[_DAMAGES_MAX:]])
     more = [f"and {places} more"] if places else []
-    return text_answer("\n".join(["damaged", *map(str, damages[:_DAMAGES_MAX]), *more]))
+    return ["damaged", *map(str, damages[:_DAMAGES_MAX]), *more]
 
 
 async def ready(request: AdminRequest) -> object:
