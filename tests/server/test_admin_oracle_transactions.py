@@ -14,8 +14,9 @@ import pytest
 
 from broker_core.testing.raw_client import must_succeed
 from broker_core.testing.running_broker import RunningBroker
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.apache_pulsar.start import ApachePulsar
-from tests.server.oracle import Ask, Both, N, Side, answer_to, compare, difference
+from tests.server.oracle import Ask, Both, N, Side, T, answer_to, compare, difference
 from tests.server.test_admin_transactions import acknowledge
 from tests.server.transaction_client import OK, TransactionClient, entry
 
@@ -31,6 +32,7 @@ OF_BUFFERS: Final = (
     *("snapshotType", "recoverStartTime", "recoverEndTime"),
 )
 OF_PENDING: Final = ("state", "ongoingTxnSize", "recoverStartTime", "recoverEndTime")
+ASSIGN: Final = "persistent://pulsar/system/transaction_coordinator_assign-partition-0"
 NEVER: Final = "0/99999999"
 
 OPEN: Final = [
@@ -76,17 +78,20 @@ def both(broker: RunningBroker, apache_pulsar_transactions: ApachePulsar) -> Bot
 
 def opened(client: TransactionClient, topic: str) -> dict[str, str]:
     """A transaction that has sent and acknowledged: what stands for its numbers."""
+    for name in (topic, ASSIGN):  # a broker of Apache Pulsar's serves what was looked up
+        looked_up = BaseCommand(type=BaseCommand.LOOKUP, lookupTopic={"topic": name, "request_id": 1})
+        assert not client.ask(looked_up).lookupTopicResponse.HasField("error")
     must_succeed(client.subscribe(topic, "s", 0))
     must_succeed(client.open_producer(topic))
     client.send_entry(0, 0, entry("n0"))
     first = client.next_command().send_receipt.message_id
     client.connect_to(0)
-    name = client.new(0)
-    assert client.add_partition(name, topic).code == OK
-    assert client.add_subscription(name, topic, "s").code == OK
-    assert client.send_in(name, "a0", sequence_id=1).HasField("send_receipt")
-    acknowledge(client, name, first.ledgerId, first.entryId, cumulative=False)
-    return {"LEAST": str(name.least_bits), "LEDGER": str(first.ledgerId), "ENTRY": str(first.entryId)}
+    transaction = client.new(0)
+    assert client.add_partition(transaction, topic).code == OK
+    assert client.add_subscription(transaction, topic, "s").code == OK
+    assert client.send_in(transaction, "a0", sequence_id=1).HasField("send_receipt")
+    acknowledge(client, transaction, first.ledgerId, first.entryId, cumulative=False)
+    return {"LEAST": str(transaction.least_bits), "LEDGER": str(first.ledgerId), "ENTRY": str(first.entryId)}
 
 
 def differences(both: Both, asks: list[Ask], numbers: list[dict[str, str]]) -> list[str]:
@@ -116,7 +121,7 @@ def _named(text: str, numbers: dict[str, str]) -> str:
 
 def test_open_transactions_are_told_as_pulsars_are(both: Both) -> None:
     """9.9.1, 9.9.2: coordinators, transactions, their parts of topics and subscriptions, and an abort."""
-    assert compare(both, [Ask("PUT", N)]) == []
+    assert compare(both, [Ask("PUT", N), Ask("PUT", T, "{}")]) == []
     topic = f"persistent://{both.namespace}/t"
     with TransactionClient(both.ours.service_url) as ours, TransactionClient(both.theirs.service_url) as theirs:
         numbers = [opened(client, topic) for client in (ours, theirs)]

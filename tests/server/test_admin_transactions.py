@@ -107,7 +107,6 @@ def test_a_transaction_is_shown_with_all_that_it_touched(
         "txnId": text_of(name),
         "status": "OPEN",
         "timeoutAt": 50_000,
-        "owner": None,
         "producedPartitions": {
             topic: {"startPosition": start, "aborted": False, "holdsBack": True, "messagesHeldBack": 3}
         },
@@ -125,9 +124,9 @@ def test_a_transaction_is_shown_with_all_that_it_touched(
     assert buffer["maxReadPosition"] == f"{first.ledgerId}:{first.entryId}"
     assert str(name.most_bits) in buffer["lowWaterMarks"]
     assert get(v3, f"transactionInBufferStats/{place}/{path_of(name)}") == {"startPosition": start, "aborted": False}
-    assert get(v3, f"transactionInBufferStats/{place}/{NEVER}") == {"startPosition": None, "aborted": False}
+    assert get(v3, f"transactionInBufferStats/{place}/{NEVER}") == {"aborted": False}
     pending = get(v3, f"pendingAckStats/{place}/s")
-    assert (pending["state"], pending["ongoingTxnSize"], pending["lowWaterMarks"]) == ("Ready", 1, None)
+    assert (pending["state"], pending["ongoingTxnSize"], "lowWaterMarks" in pending) == ("Ready", 1, False)
     assert get(v3, f"transactionInPendingAckStats/{place}/s/{path_of(name)}") == acked
     for path in (f"transactionBufferStats/{place}x", f"pendingAckStats/{place}/nope", f"transactionMetadata/{NEVER}"):
         get(v3, path, 404)
@@ -165,7 +164,7 @@ def test_an_administrator_aborts(v3: httpx.Client, client: TransactionClient, to
     assert v3.post(f"/abortTransaction/{path_of(committed)}").status_code == 409
     assert client.end(name, commit=True).code == INVALID_STATUS
     place = topic.removeprefix("persistent://")
-    assert get(v3, f"transactionInBufferStats/{place}/{path_of(name)}") == {"startPosition": None, "aborted": True}
+    assert get(v3, f"transactionInBufferStats/{place}/{path_of(name)}") == {"aborted": True}
     assert get(v3, f"transactionBufferStats/{place}")["totalAbortedTransactions"] == 1
     get(v3, f"transactionMetadata/{path_of(name)}", 404)
 
@@ -193,7 +192,7 @@ def test_a_restart_forgets_nothing_of_it(data_dir: Path, topic: str) -> None:
         acknowledge(client, name, first.ledgerId, first.entryId, cumulative=False)
     with RunningBroker(data_dir) as broker, httpx.Client(base_url=f"{broker.http_url}{BASE}", timeout=60) as v3:
         shown = get(v3, f"transactionMetadata/{path_of(name)}")
-        assert shown["ackedPartitions"] == {topic: {"s": {"cumulativeAckPosition": None}}}
+        assert shown["ackedPartitions"] == {topic: {"s": {}}}
         assert get(v3, "coordinatorStats?coordinatorId=0")["leastSigBits"] >= name.least_bits
 
 

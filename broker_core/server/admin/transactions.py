@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transactions: those that are open, what they hold in topics and subscriptions, and their end by an administrator.
 
-The JSON has Pulsar's names. Fields of ours are in ``producedPartitions`` only: whether the transaction holds readers of
-that topic back, and how many stored messages wait. Transactions have no logs of their own here, so there are no
-internal stats of them. Source: Pulsar docs, "Admin API - transactions"; PIP-89.
+The JSON has Pulsar's names, and as there nothing that is null. Fields of ours are in ``producedPartitions`` only:
+whether the transaction holds readers of that topic back, and how many stored messages wait. Transactions have no logs
+of their own here, so there are no internal stats of them. Source: Pulsar docs, "Admin API - transactions"; PIP-89.
 """
 
 from __future__ import annotations
@@ -145,12 +145,13 @@ async def _metadata(request: AdminRequest, transaction: Transaction) -> Json:
             produced[name] = {**_in_buffer(first, aborted=False), "holdsBack": holds, "messagesHeldBack": waiting}
         if subscriptions := _acked_subscriptions(topic, transaction.id):
             acked[name] = subscriptions
+    owner = {} if transaction.owner is None else {"owner": transaction.owner}
     return {
         "txnId": shown(transaction.id),
         "status": transaction.status.name,
         "openTimestamp": transaction.started_ms,
         "timeoutAt": transaction.ttl_ms,
-        "owner": transaction.owner,
+        **owner,
         "producedPartitions": produced,
         "ackedPartitions": acked,
     }
@@ -184,19 +185,18 @@ async def get_buffer_stats(request: AdminRequest) -> object:
         "state": "Ready",
         "maxReadPosition": str(buffer.readable_end),
         "lastSnapshotTimestamps": 0,
-        "lowWaterMarks": await _marks_if_asked(request),
+        **await _marks_if_asked(request),
         "ongoingTxnSize": buffer.open_count,
         "totalAbortedTransactions": buffer.aborted_count,
         "snapshotType": "Single",
-        "segmentsStats": None,
         **_NO_TIMES,
     }
 
 
-async def _marks_if_asked(request: AdminRequest) -> dict[int, int] | None:
+async def _marks_if_asked(request: AdminRequest) -> Json:
     if not request.flag("lowWaterMarks"):
-        return None
-    return await request.in_turns(_low_water_marks(request.broker.open_transactions))
+        return {}
+    return {"lowWaterMarks": await request.in_turns(_low_water_marks(request.broker.open_transactions))}
 
 
 async def get_in_buffer_stats(request: AdminRequest) -> object:
@@ -208,7 +208,7 @@ async def get_in_buffer_stats(request: AdminRequest) -> object:
 
 
 def _in_buffer(first: Position | None, *, aborted: bool) -> Json:
-    return {"startPosition": None if first is None else str(first), "aborted": aborted}
+    return {"aborted": aborted} if first is None else {"startPosition": str(first), "aborted": aborted}
 
 
 # -- subscriptions
@@ -221,7 +221,7 @@ async def get_pending_ack_stats(request: AdminRequest) -> object:
     pending = _subscription(request).transactional_acks.pending
     return {
         "state": "Ready" if pending.any else "None",
-        "lowWaterMarks": await _marks_if_asked(request),
+        **await _marks_if_asked(request),
         "ongoingTxnSize": len(pending.transactions),
         **_NO_TIMES,
     }
@@ -250,7 +250,7 @@ def _subscription(request: AdminRequest) -> Subscription:
 def _in_pending_acks(ack: CumulativeAck | None) -> Json:
     """The place of the last message that is acknowledged: of a batch that is in part, with its index."""
     if ack is None:
-        return {"cumulativeAckPosition": None}
+        return {}
     first_left = (ack.left & -ack.left).bit_length() - 1
     return {"cumulativeAckPosition": f"{ack.position}:{first_left - 1}" if ack.left else str(ack.position)}
 
