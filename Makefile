@@ -38,6 +38,7 @@ test-all: test test-programs test-peers rigs  ## all of that
 
 rigs: setup  ## rigs for a moment: kills, damages, mutated frames, crashes, lockstep with an Apache Pulsar, random histories
 	@$(MAKE) kill KILL_ARGS="--kills 20"
+	@$(MAKE) txn-kills TXN_ARGS="--transactions 500 --kills 5"
 	@$(MAKE) damage DAMAGE_ARGS="--damages 200"
 	@$(MAKE) fuzz FUZZ_ARGS="--frames 4000 --commands 2000 --requests 5000"
 	@$(MAKE) sim SIM_ARGS="--images 15000"
@@ -97,6 +98,9 @@ kill: setup  ## kill the real broker under load, 500 times, and compare with wha
 queue-kills: setup  ## kill a query in queue mode at each step beside a rival consumer, on both brokers (QUEUE_KILLS_ARGS=...)
 	@$(RUN) .venv/bin/python -m tests.kill.queue_rig $(QUEUE_KILLS_ARGS)
 
+txn-kills: setup  ## kill broker and clients under transactions, look for every anomaly (TXN_ARGS="--transactions N --kills N --seed S --broker apache")
+	@$(RUN) .venv/bin/python -m tests.kill.txn_rig $(TXN_ARGS)
+
 queue-share: setup  ## ten million messages shared by Spark and three clients, each processed once (QUEUE_SHARE_ARGS=...)
 	@$(RUN) .venv/bin/python -m tests.kill.queue_share $(QUEUE_SHARE_ARGS)
 
@@ -154,4 +158,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills queue-share flood fuzz schemathesis damage sim clients clients-secure stalls soak lockstep routing cluster notebooks rules comparison clean help
+.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills txn-kills queue-share flood fuzz schemathesis damage sim clients clients-secure stalls soak lockstep routing cluster notebooks rules comparison clean help
