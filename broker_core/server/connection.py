@@ -139,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
         self._node.publish_budget.forget(self._account)
         self._port.lost(self)
         self._is_lost = True
-        # These know the connection, and it them: a circle would stay in memory until Python looks for circles.
+        # Outbox, session and accounts know the connection, and it them: a circle stays until Python looks for circles.
         self._transport = None
         del self._outbox, self._session, self._account, self._input
 

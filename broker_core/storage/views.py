@@ -78,7 +78,7 @@ def named_views(catalogue: Catalogue) -> set[str]:
 
 
 class ViewReader(Protocol):
-    """What reads a view."""
+    """Reader of a view."""
 
     def superseded(self) -> None:
         """There is a newer view: let go of this one if nothing of it is needed any more."""

@@ -56,7 +56,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one task has written: a transaction that was handed over."""
+    """Rows that one task has written: a transaction that was handed over."""
 
     run: Run
     batch: Batch

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import random
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -155,7 +156,7 @@ def _transaction_knows(_message_id: MessageId | None, _failure: PulsarishError |
     """A transaction with a message that failed is not committed; nobody else needs to hear of the failure."""
 
 
-class Session:
+class Session(ABC):
     """A series of consumers, or of producers, of one task."""
 
     def __init__(self, load: Load, name: str, batches: bool) -> None:
@@ -166,9 +167,9 @@ class Session:
         self._written = 0
         self._transactions = 0
 
+    @abstractmethod
     async def run(self) -> None:
-        """One of them, to its end."""
-        raise NotImplementedError
+        """One consumer or producer, to its end."""
 
     def _next_name(self) -> str:
         self._transactions += 1

@@ -80,7 +80,7 @@ class ChunkGroups:
         return self._complete.values()
 
     def open_ones(self, now_ms: int, given_up: set[GroupName]) -> dict[GroupName, Position]:
-        """Where those begin that may still be completed; ``given_up``: those that will not."""
+        """First chunks of messages that may still be completed; ``given_up``: messages that will not be."""
         return {
             name: group.first
             for name, group in self._unfinished.items()

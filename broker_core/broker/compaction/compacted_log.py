@@ -38,7 +38,7 @@ class ReadingCursor(Protocol):
 
 
 class CompactedLog:
-    """What one subscription reads."""
+    """The entries that one subscription with readCompacted reads: the view, then the log behind it."""
 
     def __init__(self, log: TopicLog, compaction: TopicCompaction, cursor: ReadingCursor | None = None) -> None:
         """``cursor`` moves over what it reads; None where only questions are asked."""

@@ -36,7 +36,7 @@ class Job:
         self._resume: Callable[[], None] = lambda: None
 
     def start(self, resume: Callable[[], None], next_one: Callable[[], None]) -> None:
-        """It is its turn. ``resume`` has it work on, ``next_one`` begins the next job."""
+        """The job's turn has come. ``resume`` has it work on, ``next_one`` begins the next job."""
         self._resume, self._next = resume, next_one
 
     def work(self, is_over: Callable[[], bool]) -> bool:

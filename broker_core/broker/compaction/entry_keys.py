@@ -65,7 +65,7 @@ class KeyOf(NamedTuple):
 
 
 class EntryKeys(NamedTuple):
-    """What an entry holds. ``message`` is that of a single one or a chunk, ``batch`` the metadata of a batch, which is
+    """Keys of an entry. ``message`` is that of a single one or a chunk, ``batch`` the metadata of a batch, which is
     still to be opened."""
 
     kind: Kind

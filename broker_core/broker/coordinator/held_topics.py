@@ -67,7 +67,7 @@ class HeldTopics:
         self._next_look.cancel()
 
     def __iter__(self) -> Iterator[Holding]:
-        """All that hold readers back now, in the order in which they began. None may begin or end meanwhile."""
+        """Transactions that hold readers back now, the oldest first. None may begin or end meanwhile."""
         now_ms = self._now_ms()
         for each in self._transactions:
             age_s = (now_ms - each.started_ms) // _MS

@@ -102,8 +102,8 @@ class Cursor:
         self._begin()
 
     def read_from(self, log: LogGeometry, gaps: CountsAcked | None = None) -> None:
-        """These are the entries from now on: a consumer reads the compacted view, or does not any more. ``gaps``: the
-        same log, if it does not have all positions."""
+        """Entries come from ``log`` from now on: a consumer reads the compacted view, or does not any more. ``gaps``:
+        the same log, if it does not have all positions."""
         self._log = log
         self._gaps = gaps
 

@@ -71,7 +71,7 @@ class TransactionalAcks:
 
     @property
     def pending(self) -> PendingAcks:
-        """All that is pending."""
+        """Acknowledgements of transactions that are not over."""
         return self.open.pending
 
     def state_of(self, position: Position, batch_index: int = -1) -> str:
@@ -253,7 +253,7 @@ class TransactionalAcks:
             self.store.when_durable(on_durable)
 
     def decide(self, transaction: TxnId, *, committed: bool) -> None:
-        """What is stored of an aborted transaction is deleted with the decision."""
+        """Stored acknowledgements of an aborted transaction are deleted with the decision."""
         if self.store is not None and not committed:
             self.store.forget(transaction)
 

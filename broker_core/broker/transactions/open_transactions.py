@@ -46,7 +46,7 @@ class OpenTransactions:
         return len(self._undecided)
 
     def __iter__(self) -> Iterator[Transaction]:
-        """Those that are not decided durably. None may be added or removed meanwhile."""
+        """Transactions that are not decided durably. None may be added or removed meanwhile."""
         return iter(self._undecided.values())
 
     # -- which there are

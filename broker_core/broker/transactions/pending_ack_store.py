@@ -60,7 +60,7 @@ class PendingAckStore:
         self._sizes: dict[TxnId, _RowSizes] = {}
 
     def recover(self) -> Iterator[Recovered]:
-        """What is stored, transaction by transaction."""
+        """Stored acknowledgements, transaction by transaction."""
         rows = self._catalogue.pending_acks.of_subscription(self._subscription_id)
         for transaction, theirs in groupby(rows, lambda row: row.transaction):
             found = list(theirs)

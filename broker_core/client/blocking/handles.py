@@ -214,7 +214,7 @@ class Transaction(Handle[AsyncTransaction]):
 
     @property
     def state(self) -> TransactionState:
-        """What this client knows of the transaction."""
+        """State of the transaction, as far as this client knows."""
         return self._inner.state
 
     @property

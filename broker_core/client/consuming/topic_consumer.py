@@ -383,7 +383,7 @@ class TopicConsumer:
         self.queue.put(self, shown, entry.charged, entry.charged - len(shown), entry.size_bytes)
 
     def _unqueued(self, messages: list[Message], position: Position) -> list[Message]:
-        """Those of a batch that are not queued: where acknowledgements of some were undone with their transaction,
+        """Messages of a batch that are not queued: where acknowledgements of some were undone with their transaction,
         Apache Pulsar gives the others again as well."""
         queued = self.queue.batch_indexes(self, position)
         return [each for each in messages if each.message_id.batch_index not in queued] if queued else messages

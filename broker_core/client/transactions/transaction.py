@@ -130,7 +130,7 @@ class AsyncTransaction:
 
     @property
     def state(self) -> TransactionState:
-        """What this client knows of the transaction. May be asked on any thread."""
+        """State of the transaction, as far as this client knows. May be asked on any thread."""
         return self._state
 
     async def __aenter__(self) -> Self:
@@ -251,7 +251,7 @@ class AsyncTransaction:
         self._failure = self._failure or failure
 
     def done(self, failure: PulsarishError | None) -> None:
-        """It has arrived, or failed."""
+        """A message or acknowledgement has arrived, or failed."""
         if failure is not None:
             self.fail(failure)
         self._under_way -= 1

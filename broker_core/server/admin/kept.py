@@ -166,7 +166,7 @@ KEPT: Final = (
 )
 
 OF_NAMESPACES: Final = {policy.field: policy for policy in KEPT if policy.namespace}
-"""Those of namespaces, by their fields."""
+"""Kept policies of namespaces, by their fields."""
 
 
 def _handlers(policy: Kept) -> dict[str, Handler]:
@@ -195,7 +195,7 @@ def _handlers(policy: Kept) -> dict[str, Handler]:
 
 
 def kept_at(level: Level, field: str) -> Any:
-    """What is kept under ``field`` for the namespace or topic of a request; None if nothing is."""
+    """Value that is kept under ``field`` for the namespace or topic of a request; None if there is none."""
     return (level.read().kept or {}).get(field)
 
 
