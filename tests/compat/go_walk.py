@@ -316,9 +316,10 @@ SUBSCRIPTIONS: Final[list[Call]] = [
     ["Subscriptions.GetMessagesByID", T, 1_000_000, 0],
     ["Subscriptions.SkipMessages", T, "s", 1],
     ["Subscriptions.ExpireMessages", T, "s", 100_000],
-    ["Subscriptions.ExpireAllMessages", T, 100_000],
     ["Subscriptions.ResetCursorToTimestamp", T, "s", 1],
     ["Subscriptions.ResetCursorToMessageID", T, "s", _FIRST_MESSAGE],
+    # Not right behind the other one: as long as that is at work Apache Pulsar refuses.
+    ["Subscriptions.ExpireAllMessages", T, 100_000],
     ["Subscriptions.ClearBacklog", T, "s"],
     ["Topics.GetStats", T],
     ["Topics.GetStatsWithOption", T, _STATS],

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
+from tests.apache_pulsar.start import SHORT_LIVED, ApachePulsar, UnavailableError, running
 from tests.server.oracle import Ask, Both, N, compare
 from tests.server.test_admin_bundles import DEFAULT, MORE
 from tests.server.test_admin_clusters import DOMAIN, ISOLATION
@@ -66,6 +68,16 @@ ASKS: Final = [
     Ask("GET", "namespaces/standalone/antiAffinity/apart", same=False),
     Ask("GET", "namespaces/standalone/antiAffinity/apart?tenant=public"),
 ]
+
+
+@pytest.fixture
+def apache_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApachePulsar]:
+    """One of its own, since all namespaces share the quotas and isolation policies that are changed here."""
+    try:
+        with running(tmp_path_factory.mktemp("apache") / "pulsar", java_options=SHORT_LIVED) as pulsar:
+            yield pulsar
+    except UnavailableError as missing:
+        pytest.skip(str(missing))
 
 
 def test_the_cluster_answers_as_a_standalone_apache_pulsar(both: Both) -> None:
