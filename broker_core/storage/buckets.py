@@ -9,13 +9,14 @@ topics, and unfinished files, are removed at the next start. Source: semantics 6
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Final
 
 from broker_core.storage import layout
 from broker_core.storage.bucket_snapshot import BucketSnapshot, DamagedBucketError
 from broker_core.storage.context import StoreContext
 from broker_core.storage.disk import disk_failed, fail_stop, no_file, write_fully
+from broker_core.storage.removal import remove_files
 
 _UNFINISHED: Final = ".new"
 
@@ -53,7 +54,7 @@ class BucketStore:
         if newer:
             context.catalogue.numbers.set(NEXT_BUCKET, self._next_number)
         gone = [name for name, (topic_id, _number) in found.items() if topic_id not in topics]
-        self._unlink(gone + [name for name in names if name.endswith(_UNFINISHED)])
+        remove_files(context, self._directory, gone + [name for name in names if name.endswith(_UNFINISHED)])
 
     def _newest_ledger_of(self, bucket: tuple[int, int]) -> int:
         topic_id, number = bucket
@@ -126,7 +127,7 @@ class BucketStore:
         numbers = self._by_topic.get(topic_id, [])
         if number in numbers:
             numbers.remove(number)
-            self._unlink([layout.bucket_name(topic_id, number)])
+            remove_files(self._context, self._directory, [layout.bucket_name(topic_id, number)])
 
     def remove_all(self, topic_id: int) -> None:
         """Forget every bucket of a topic."""
@@ -135,21 +136,3 @@ class BucketStore:
 
     def _path(self, topic_id: int, number: int) -> str:
         return f"{self._directory}/{layout.bucket_name(topic_id, number)}"
-
-    def _unlink(self, names: list[str]) -> None:
-        disk, commits = self._context.disk, self._context.commits
-        paths = [f"{self._directory}/{name}" for name in names]
-        if not paths or commits.error is not None:
-            return
-
-        def unlink() -> None:
-            for path in paths:
-                with suppress(FileNotFoundError, IsADirectoryError):  # a folder of that name is none of ours
-                    disk.unlink(path)
-            disk.sync_dir(self._directory)
-
-        def forget() -> None:
-            for path in paths:
-                commits.forget(path)
-
-        commits.submit(unlink, forget)

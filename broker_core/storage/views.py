@@ -6,7 +6,7 @@ properties in the catalogue (``ViewRow``): the switch from one view to the next 
 commit. A file is complete and synced before it is named there, and goes after the change that names it no more is
 durable. So after a crash a topic has one whole view, the old or the new one, and files that no topic names are what is
 left of a compaction: they are removed at the next start. A file that a topic names and that is not there, or not as it
-was written, is a loss that is told; it is never taken for an empty view. Source: compaction 6.
+was written, is a loss that is told; it is never taken for an empty view. Source: semantics 7.4.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Final, Protocol
 
 import msgspec
@@ -26,6 +26,7 @@ from broker_core.storage.commit import OnDurable
 from broker_core.storage.context import StoreContext
 from broker_core.storage.disk import fail_stop, write_fully
 from broker_core.storage.ledger import StoredEntry, UnreadableEntryError
+from broker_core.storage.removal import remove_files
 from broker_core.storage.view_file import DamagedViewError, ViewBuilder, ViewFile
 
 VIEW: Final = INTERNAL_PREFIX + "compaction"
@@ -231,7 +232,8 @@ class ViewWriter:
         self.failure: OSError | None = None
         self._context = context
         self._directory = layout.views_dir(context.directory)
-        self._path: Final = f"{self._directory}/{layout.view_name(topic_id, number)}"
+        self._name: Final = layout.view_name(topic_id, number)
+        self._path: Final = f"{self._directory}/{self._name}"
         self._made = False
 
     def write(self, on_durable: Callable[[], None]) -> None:
@@ -258,7 +260,7 @@ class ViewWriter:
     def give_up(self) -> None:
         """Remove what was written of a view that no topic names. Nothing happens if the store has failed."""
         if self._made:
-            remove(self._context, [self._path + _UNFINISHED, self._path])
+            remove_files(self._context, self._directory, [self._name + _UNFINISHED, self._name])
 
     def _append(self, offset: int, pieces: Sequence[bytes]) -> None:
         path = self._path + _UNFINISHED
@@ -296,7 +298,7 @@ class ViewStore:
         context.catalogue.numbers.stay_above(_NEXT_VIEW, newest)
         orphans = [name for name, (topic_id, number) in found.items() if not self._is_named(topic_id, number)]
         orphans += [name for name in names if name.endswith(_UNFINISHED)]
-        remove(context, [f"{self._directory}/{name}" for name in orphans])
+        remove_files(context, self._directory, orphans)
 
     def _is_named(self, topic_id: int, number: int) -> bool:
         row = view_row(self._context.catalogue, topic_id)
@@ -349,23 +351,4 @@ class ViewStore:
     def remove(self, topic_id: int, number: int) -> None:
         """Remove the file of a view that no row names, after all changes up to now are durable."""
         if number:
-            remove(self._context, [f"{self._directory}/{layout.view_name(topic_id, number)}"])
-
-
-def remove(context: StoreContext, paths: list[str]) -> None:
-    """Remove files in the background, as far as they are there. Nothing happens if the store has failed."""
-    disk, commits = context.disk, context.commits
-    if not paths or commits.error is not None:
-        return
-
-    def unlink() -> None:
-        for path in paths:
-            with suppress(FileNotFoundError, IsADirectoryError):  # a folder of that name is none of ours
-                disk.unlink(path)
-        disk.sync_dir(layout.views_dir(context.directory))
-
-    def forget() -> None:
-        for path in paths:
-            commits.forget(path)
-
-    commits.submit(unlink, forget)
+            remove_files(self._context, self._directory, [layout.view_name(topic_id, number)])

@@ -26,6 +26,7 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.errors import InvalidTxnStatusError, PulsarishError, TransactionNotFoundError
 from broker_core.base.positions import Position
 from broker_core.wire.heads import TxnId
+from broker_core.wire.transactions import shown
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.sink.control_topic import ControlTopic
 from pulsarish_spark.sink.decisions import Batch, Begun, ControlLog, Decision, Intent
@@ -145,14 +146,14 @@ def give_up(client: Client, txn_ids: Iterable[TxnId]) -> None:
         except (TransactionNotFoundError, InvalidTxnStatusError):
             pass  # It is over.
         except PulsarishError as failure:
-            logger.warning("transaction was not aborted id=%s reason=%s", txn_id, failure)
+            logger.warning("transaction was not aborted id=%s reason=%s", shown(txn_id), failure)
 
     side_by_side(abort_one, list(txn_ids))
 
 
 def _unknown(decision: Decision, txn_id: TxnId) -> UnknownTransactionError:
     return UnknownTransactionError(
-        f"transaction ({txn_id.most_bits},{txn_id.least_bits}) of batch {decision.batch.number} of query "
+        f"transaction {shown(txn_id)} of batch {decision.batch.number} of query "
         f"{decision.batch.query} was to be committed, and its time limit was over before its coordinator was asked",
         hint="look whether its rows are in the topic; then go on with another transactionalId, "
         "and a longer transactionTimeoutMs",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -32,7 +32,7 @@ from broker_core.broker.stats import SubscriptionStats, TopicStats, subscription
 from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
 from broker_core.storage.store import Store
-from broker_core.testing.sim_disk import Policy, SimDisk
+from broker_core.testing.sim_disk import CHANGES, Policy, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.heads import SendHead
@@ -302,3 +302,22 @@ def ack_batch(consumer: Consumer, position: Position, indexes_left: Iterable[int
     """Acknowledge all messages of a batch but those at ``indexes_left``."""
     bits = sum(1 << index for index in indexes_left)
     consumer.ack(AckKind.INDIVIDUAL, [AckId(position, (bits,))])
+
+
+def image_before(
+    disk: SimDisk, change: int, seed: int, policy: Any, known: Callable[[], Any]
+) -> list[tuple[SimDisk, Any]]:
+    """Have an image of a power loss made right before the ``change``-th change of ``disk``; with ``known`` at that time
+    it will be in the list."""
+    caught: list[tuple[SimDisk, Any]] = []
+    left = change
+
+    def before(kind: str, _path: str) -> None:
+        nonlocal left
+        if kind in CHANGES:
+            left -= 1
+            if left == 0:
+                caught.append((disk.crash(seed, policy), known()))
+
+    disk.before = before
+    return caught

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tests.apache_pulsar.start import UnavailableError
+from tests.server.test_admin_bundles import DEFAULT
 
 PROGRAM: Final = Path(__file__).resolve().parent / "go_admin"
 DEADLINE_S: Final = 600.0
@@ -110,14 +111,6 @@ APPLIED: Final = ("CompactionThreshold", "InactiveTopicPolicies", "Retention")
 _FIRST_MESSAGE: Final = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 _QUOTA_OF_BUNDLE: Final = {
     **dict.fromkeys(("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory"), 10.0),
-    "dynamic": True,
-}
-_FIRST_QUOTA: Final = {
-    "msgRateIn": 40.0,
-    "msgRateOut": 120.0,
-    "bandwidthIn": 100_000.0,
-    "bandwidthOut": 300_000.0,
-    "memory": 80.0,
     "dynamic": True,
 }
 _ISOLATION: Final = {
@@ -240,7 +233,7 @@ BUNDLES: Final[list[Call]] = [
     ["ResourceQuotas.SetNamespaceBundleResourceQuota", N, BUNDLE, _QUOTA_OF_BUNDLE],
     ["ResourceQuotas.GetNamespaceBundleResourceQuota", N, BUNDLE],
     ["ResourceQuotas.ResetNamespaceBundleResourceQuota", N, BUNDLE],
-    ["ResourceQuotas.SetDefaultResourceQuota", _FIRST_QUOTA],
+    ["ResourceQuotas.SetDefaultResourceQuota", DEFAULT],
     ["Namespaces.Unload", N],
     ["Namespaces.UnloadNamespaceBundle", N, BUNDLE],
     ["Namespaces.SplitNamespaceBundle", SPLIT, BUNDLE, False],

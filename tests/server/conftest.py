@@ -55,3 +55,13 @@ def data_dir(tmp_path: Path) -> Path:
 def topic() -> str:
     """A topic that no other test uses."""
     return f"persistent://public/default/topic-{next(_numbers)}"
+
+
+@pytest.fixture
+def namespace(http: httpx.Client) -> str:
+    """A namespace of the test's own with the topic ``t`` and the partitioned ``q``."""
+    name = f"public/n{uuid.uuid4().hex[:8]}"
+    assert http.put(f"/namespaces/{name}").status_code == 204
+    assert http.put(f"/persistent/{name}/t").status_code == 204
+    assert http.put(f"/persistent/{name}/q/partitions", json=2).status_code == 204
+    return name

@@ -47,16 +47,6 @@ VALUES: Final[dict[str, tuple[Any, Any]]] = {
 """A good and a bad value of those that are no numbers."""
 
 
-@pytest.fixture
-def namespace(http: httpx.Client) -> str:
-    """A namespace of the test's own with the topic ``t`` and the partitioned ``q``."""
-    name = f"public/n{uuid.uuid4().hex[:8]}"
-    assert http.put(f"/namespaces/{name}").status_code == 204
-    assert http.put(f"/persistent/{name}/t").status_code == 204
-    assert http.put(f"/persistent/{name}/q/partitions", json=2).status_code == 204
-    return name
-
-
 def path_of(level: str, policy: Kept, namespace: str, topic: str = "t") -> str:
     return f"/{N}/{namespace}/{policy.namespace}" if level == N else f"/{T}/{namespace}/{topic}/{policy.topic}"
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 import httpx
 import pytest
 
@@ -18,16 +16,6 @@ PLACES = [
     for level, name in ((N, policy.namespace), (T, policy.topic))
     if name
 ]
-
-
-@pytest.fixture
-def namespace(http: httpx.Client) -> str:
-    """A namespace of the test's own with the topic ``t`` and the partitioned ``q``."""
-    name = f"public/n{uuid.uuid4().hex[:8]}"
-    assert http.put(f"/namespaces/{name}").status_code == 204
-    assert http.put(f"/persistent/{name}/t").status_code == 204
-    assert http.put(f"/persistent/{name}/q/partitions", json=2).status_code == 204
-    return name
 
 
 def path_of(level: str, policy: Unkept, namespace: str, topic: str = "t") -> str:

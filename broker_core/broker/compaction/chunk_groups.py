@@ -3,7 +3,7 @@
 
 A group is complete with its last chunk, and takes its place among the messages of its key then. A group that lacks
 chunks is left out. One whose last chunk came lately may still be completed, so nothing from its first chunk on is
-compacted: the horizon stays before it. Source: compaction 8 (chunked messages), C10.
+compacted: the horizon stays before it. Source: semantics 7.4.
 """
 
 from __future__ import annotations

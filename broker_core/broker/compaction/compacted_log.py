@@ -13,7 +13,7 @@ what the newest view has kept of the deleted entries takes their place. So three
                  own horizon                                     trimmed
 
 Without a consumer its own view is always the newest one.
-Source: compaction 7.
+Source: semantics 7.4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 One run holds the keys of its topic in memory, so those of several would add up; and it has one disk to read and write.
 A run shares the turns of the loop with requests of administrators, and gets no time while others have work that does
-not wait. Source: compaction 2.4.
+not wait. Source: semantics 7.4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 Keys are compared as they are stored: the text, and whether it is base64 of bytes. A message without payload is a
 tombstone, whether its client meant a null value or an empty one. An entry that cannot be read, which an encrypted batch
-is too, is kept whole and removes nothing: nobody can say whose last values it holds. Source: compaction 4, 5, 8.
+is too, is kept whole and removes nothing: nobody can say whose last values it holds. Source: semantics 7.4.
 """
 
 from __future__ import annotations

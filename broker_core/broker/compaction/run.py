@@ -7,7 +7,7 @@ new view; of a batch the others are left out (``wire.plain_batches``). Nothing i
 steps of a few entries, and neither the log behind the horizon nor the view before can change below it, as the cursor
 of compaction keeps the one and the run itself reads the other. No transaction that is open then has an entry up to that
 end, so each entry of a transaction there is committed, or aborted and left out. Memory: the last message of each key
-(``latest_messages``) and a bitmap of what is kept. Source: compaction 3, 4, 5.
+(``latest_messages``) and a bitmap of what is kept. Source: semantics 7.4.
 """
 
 from __future__ import annotations

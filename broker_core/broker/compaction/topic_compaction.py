@@ -5,7 +5,7 @@ The horizon is also the mark-delete position of the cursor ``__compaction``: it 
 were not compacted yet are not trimmed. Both are one value of the catalogue (``storage.views``), so none can move
 without the other, and no client and no administrator moves it by other means. A run that fails, or that a crash or an
 unload ends, leaves view and horizon as they were.
-Source: Pulsar docs, "Topic compaction"; compaction 2, 6, 8.
+Source: Pulsar docs, "Topic compaction"; semantics 7.4.
 """
 
 from __future__ import annotations

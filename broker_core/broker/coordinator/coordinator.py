@@ -35,9 +35,10 @@ from broker_core.broker.limits.age_clock import AgeClock
 from broker_core.broker.requests import Requester
 from broker_core.broker.transactions.open_transactions import OpenTransactions, not_found
 from broker_core.broker.transactions.participant import ParticipantKey
-from broker_core.broker.transactions.transaction import Transaction, TransactionStatus, shown
+from broker_core.broker.transactions.transaction import Transaction, TransactionStatus
 from broker_core.storage.store import Store
 from broker_core.wire.heads import TxnId
+from broker_core.wire.transactions import shown
 
 logger = logging.getLogger(__name__)
 
@@ -173,13 +174,12 @@ class TransactionCoordinator:
             on_done(_other_end(name, found.status, commit=commit))
 
     def _answer_ended(self, name: TxnId, on_done: OnDone, *, commit: bool) -> None:
-        committed = self._store.catalogue.transactions.outcome(name)
-        if committed is None:
+        ended = self._transactions.ended_as(name)
+        if ended is None:
             on_done(not_found(name))
-        elif committed is commit:
+        elif (ended is TransactionStatus.COMMITTED) is commit:
             on_done(None)
         else:
-            ended = TransactionStatus.COMMITTED if committed else TransactionStatus.ABORTED
             on_done(_other_end(name, ended, commit=commit))
 
     def _end(self, found: Transaction, *, commit: bool) -> None:

@@ -14,8 +14,9 @@ from broker_core.base.clock import TimerHandle, Timers
 from broker_core.broker.transactions.buffer import TransactionBuffer
 from broker_core.broker.transactions.open_transactions import OpenTransactions
 from broker_core.broker.transactions.participant import ParticipantKey
-from broker_core.broker.transactions.transaction import Transaction, shown
+from broker_core.broker.transactions.transaction import Transaction
 from broker_core.wire.heads import TxnId
+from broker_core.wire.transactions import shown
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,10 @@ from broker_core.base.errors import InvalidTxnStatusError, ServerError, Transact
 from broker_core.base.positions import Position
 from broker_core.broker.requests import Requester
 from broker_core.broker.transactions.participant import Participant, ParticipantKey
-from broker_core.broker.transactions.transaction import Transaction, TransactionStatus, shown
+from broker_core.broker.transactions.transaction import Transaction, TransactionStatus
 from broker_core.storage.catalogue import Catalogue
 from broker_core.wire.heads import TxnId
+from broker_core.wire.transactions import shown
 
 _BEGIN_ANOTHER: Final = "begin another transaction"
 
@@ -73,10 +74,9 @@ class OpenTransactions:
 
     def _no_longer(self, transaction: TxnId) -> ServerError:
         """Why a transaction that is not in memory cannot be used."""
-        committed = self._catalogue.transactions.outcome(transaction)
-        if committed is None:
+        ended = self.ended_as(transaction)
+        if ended is None:
             return not_found(transaction)
-        ended = TransactionStatus.COMMITTED if committed else TransactionStatus.ABORTED
         return InvalidTxnStatusError(f"transaction {shown(transaction)} is {ended.name}", hint=_BEGIN_ANOTHER)
 
     def add(self, transaction: Transaction) -> None:
@@ -122,9 +122,12 @@ class OpenTransactions:
         ids = {*transaction.topics, *(key.topic_id for key in transaction.participants), *of_acks}
         return sorted(filter(None, map(self._catalogue.topics.name_of, ids)))
 
-    def was_aborted(self, transaction: TxnId) -> bool:
-        """Whether a transaction is known to have been aborted."""
-        return self._catalogue.transactions.outcome(transaction) is False
+    def ended_as(self, transaction: TxnId) -> TransactionStatus | None:
+        """COMMITTED or ABORTED, for a transaction that is over; None if that is not known, or not any more."""
+        committed = self._catalogue.transactions.outcome(transaction)
+        if committed is None:
+            return None
+        return TransactionStatus.COMMITTED if committed else TransactionStatus.ABORTED
 
     def touches(self, topic_id: int) -> bool:
         """Whether there are such transactions."""

@@ -24,6 +24,7 @@ from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.broker.transactions.message_set import WHOLE, MessageSet
 from broker_core.wire.ack_sets import all_bits
 from broker_core.wire.heads import TxnId
+from broker_core.wire.transactions import shown
 
 
 class AckedMessages(NamedTuple):
@@ -255,4 +256,4 @@ def _first_covered(ack: CumulativeAck, messages: MessageSet, cursor: AckedByCurs
 
 
 def _named(transaction: TxnId) -> str:
-    return f"transaction ({transaction.most_bits},{transaction.least_bits})"
+    return f"transaction {shown(transaction)}"

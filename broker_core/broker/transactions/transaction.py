@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from broker_core.base.positions import Position, to_unsigned64
+from broker_core.base.positions import Position
 from broker_core.broker.requests import Requester
 from broker_core.broker.transactions.participant import ParticipantKey
 from broker_core.wire.heads import TxnId
@@ -57,8 +57,3 @@ class Transaction:
     def is_of(self, requester: Requester) -> bool:
         """Whether ``requester`` may use it."""
         return self.owner is None or requester.is_superuser or self.owner == requester.role
-
-
-def shown(transaction: TxnId) -> str:
-    """The id as texts have it: ``(0,5)``."""
-    return f"({to_unsigned64(transaction.most_bits)},{to_unsigned64(transaction.least_bits)})"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compaction: begin it, ask how the last run went. Source: Pulsar docs, "Topic compaction"; compaction 9."""
+"""Compaction: begin it, ask how the last run went. Source: Pulsar docs, "Topic compaction"; semantics 7.4."""
 
 from __future__ import annotations
 

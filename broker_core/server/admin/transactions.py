@@ -19,13 +19,14 @@ from broker_core.broker.subscription import Subscription
 from broker_core.broker.topic import Topic
 from broker_core.broker.transactions.open_transactions import not_found
 from broker_core.broker.transactions.pending_acks import CumulativeAck
-from broker_core.broker.transactions.transaction import Transaction, shown
+from broker_core.broker.transactions.transaction import Transaction, TransactionStatus
 from broker_core.server.admin.answers import MissingError, RefusedError, begun
 from broker_core.server.admin.requests import AdminRequest, Route
 from broker_core.server.security import needs
 from broker_core.server.security.rights import About, Right
 from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.wire.heads import TxnId
+from broker_core.wire.transactions import shown
 
 Json = dict[str, Any]
 
@@ -203,7 +204,8 @@ async def get_in_buffer_stats(request: AdminRequest) -> object:
     _require_enabled(request)
     transaction = request.transaction_id
     first = request.single_topic().buffer.first_of(transaction)
-    return _in_buffer(first, aborted=request.broker.open_transactions.was_aborted(transaction))
+    ended = request.broker.open_transactions.ended_as(transaction)
+    return _in_buffer(first, aborted=ended is TransactionStatus.ABORTED)
 
 
 def _in_buffer(first: Position | None, *, aborted: bool) -> Json:

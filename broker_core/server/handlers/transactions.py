@@ -15,7 +15,6 @@ from typing import Final
 from broker_core.base.errors import NotAllowedError, ServerError, TransactionNotFoundError
 from broker_core.base.positions import to_signed64
 from broker_core.broker.requests import Requester
-from broker_core.broker.transactions.transaction import shown
 from broker_core.server.security.rights import CLUSTER, Right
 from broker_core.server.session import Session
 from broker_core.wire import commands
@@ -29,6 +28,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
     CommandEndTxnOnSubscription,
     TxnAction,
 )
+from broker_core.wire.transactions import shown
 
 _COMMIT: Final = TxnAction.COMMIT
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.broker.coordinator.held_topics import LONG_S, LOOK_S
-from broker_core.broker.transactions.transaction import shown
+from broker_core.wire.transactions import shown
 from tests.broker.transactions.clients import Sender, abort, begin, commit
 from tests.broker.world import TOPIC, World
 

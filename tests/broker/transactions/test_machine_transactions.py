@@ -20,9 +20,9 @@ from broker_core.base.errors import InvalidTxnStatusError, NotAllowedError, Serv
 from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.broker.requests import ANYBODY
-from broker_core.testing.sim_disk import CHANGES, POLICIES, SimDisk
+from broker_core.testing.sim_disk import POLICIES, SimDisk
 from broker_core.wire.heads import SendHead, TxnId
-from tests.broker.world import TINY, Answers, Mailbox, World, ack, body
+from tests.broker.world import TINY, Answers, Mailbox, World, ack, body, image_before
 
 TOPICS = ("persistent://public/default/t", "persistent://public/default/u")
 TOPIC = st.sampled_from(TOPICS)
@@ -42,7 +42,7 @@ class Stored(NamedTuple):
 class TransactionMachine(RuleBasedStateMachine):
     """``begun``: ids that clients were given, with their deadlines; ``asked``: the ends that they have asked for and
     not heard of; ``told``: those that they know of; ``names``: of each text the transaction that it was sent in. It has
-    39 methods: each thing that clients, time and power do is one, and each thing that must be true."""
+    40 methods: each thing that clients, time and power do is one, and each thing that must be true."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -276,22 +276,13 @@ class TransactionMachine(RuleBasedStateMachine):
             self.start_on(self.world.disk.crash(seed, policy))
 
     def watch(self, disk: SimDisk, change: int, seed: int, policy: Any) -> list[tuple[SimDisk, Any]]:
-        """Have an image made right before a change of ``disk``, with what clients knew then."""
-        caught: list[tuple[SimDisk, Any]] = []
-        left = change
+        """``image_before``, with what clients knew then."""
+        return image_before(disk, change, seed, policy, self.known)
 
-        def before(kind: str, _path: str) -> None:
-            nonlocal left
-            if kind in CHANGES:
-                left -= 1
-                if left == 0:
-                    self.listen()
-                    seen = {topic: set(texts) for topic, texts in self.seen.items()}
-                    known = (dict(self.asked), dict(self.told), dict(self.receipts), seen)
-                    caught.append((disk.crash(seed, policy), known))
-
-        disk.before = before
-        return caught
+    def known(self) -> Any:
+        self.listen()
+        seen = {topic: set(texts) for topic, texts in self.seen.items()}
+        return dict(self.asked), dict(self.told), dict(self.receipts), seen
 
     def start_on(self, image: SimDisk, again: tuple[int, int, Any] | None = None) -> None:
         self.world.abandon()

@@ -21,12 +21,12 @@ from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.broker.topic import Topic
 from broker_core.storage.topic_log import TopicLog
-from broker_core.testing.sim_disk import CHANGES, POLICIES, SimDisk
+from broker_core.testing.sim_disk import POLICIES, SimDisk
 from broker_core.wire.ack_sets import all_bits
 from tests.broker.whole.entry import Entry
 from tests.broker.whole.model import SubscriptionModel
 from tests.broker.whole.sender import Sender
-from tests.broker.world import EARLIEST, TINY, World
+from tests.broker.world import EARLIEST, TINY, World, image_before
 
 NAMES = ("one", "two")
 """The subscriptions."""
@@ -216,19 +216,8 @@ class TopicMachine(RuleBasedStateMachine):
         self.after_start()
 
     def watch(self, disk: SimDisk, change: int, seed: int, policy: Any) -> list[tuple[SimDisk, Any]]:
-        """Have an image made right before the ``change``-th change of ``disk``, with what was known then."""
-        caught: list[tuple[SimDisk, Any]] = []
-        left = change
-
-        def before(kind: str, _path: str) -> None:
-            nonlocal left
-            if kind in CHANGES:
-                left -= 1
-                if left == 0:
-                    caught.append((disk.crash(seed, policy), self.known()))
-
-        disk.before = before
-        return caught
+        """``image_before``, with what was known then."""
+        return image_before(disk, change, seed, policy, self.known)
 
     def known(self) -> Any:
         """Everything that clients know now, to go back to."""
