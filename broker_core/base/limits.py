@@ -70,3 +70,7 @@ nobody's for 30 s, until its session in the cluster's metadata has ended, and is
 of the Java client one would give up in the moment before."""
 
 CONNECTION_TIMEOUT_S: Final = 10.0
+
+LONG_TRANSACTION_S: Final = 60
+"""Age from which a transaction is told whose end readers wait for: most last for less than a second, and consumers are
+missed after a minute."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from broker_core.base.clock import SystemClock
 from broker_core.base.errors import SubscriptionNotFoundError, UsageError
 from broker_core.base.names import TopicName, check_subscription_name
 from broker_core.base.positions import MessageId
@@ -26,6 +27,7 @@ from broker_core.cli.topic import confirm, find_stats, shortest, told_if_it_exis
 
 if TYPE_CHECKING:
     from broker_core.client.admin import AdminApi
+    from broker_core.client.held_readers import HeldBack
 
 
 _NO_TYPE = "None"
@@ -52,7 +54,8 @@ def list_subscriptions(
 ) -> None:
     """List the subscriptions of TOPIC with their unread messages, those that are not acknowledged.
 
-    An Apache Pulsar does not tell them; msgBacklog, which it tells, counts entries: a batch is one.
+    An Apache Pulsar does not tell them; msgBacklog, which it tells, counts entries: a batch is one. Where readers have
+    waited for a minute for the end of a transaction, a line on standard error names it.
     """
     if spark:
         with target.admin(spark_namespace(topic, namespace)) as admin:
@@ -63,9 +66,19 @@ def list_subscriptions(
         raise UsageError("a list of all subscriptions is of one topic", hint="name the topic, or add --spark")
     name = TopicName.parse(topic)
     with target.admin(name.namespace_name) as admin:
-        found = find_stats(admin, name).get("subscriptions") or {}
+        stats = find_stats(admin, name)
+        held = _long_held_back(admin, [name, *map(TopicName.parse, stats.get("partitions") or {})])
+    found = stats.get("subscriptions") or {}
     rows = [_row(subscription, found[subscription]) for subscription in sorted(found)]
     print_rows(rows, output, empty=f"no subscriptions on {name}; make one with: pulsarish consume {topic} -s NAME")
+    for each in held:
+        say(str(each))
+
+
+def _long_held_back(admin: AdminApi, topics: list[TopicName]) -> list[HeldBack]:
+    from broker_core.client.held_readers import long_held_back
+
+    return list(long_held_back(admin, topics, SystemClock().now_ms()).values())
 
 
 @sub.command()

@@ -34,7 +34,7 @@ from broker_core.client.credentials.authentication import HINT_NOBODY, Authentic
 from broker_core.client.credentials.tls import TlsSettings, tls_failure
 from broker_core.wire.heads import TxnId
 
-_NO_RIGHT: Final = "unauthorized"
+_NO_RIGHT: Final = re.compile("unauthorized|super-user", re.IGNORECASE)
 
 _TLS_DEFAULT: Final = TlsSettings()
 
@@ -176,7 +176,7 @@ class SeenEntry(NamedTuple):
 
 
 class AdminApi:
-    """An admin port, and those to which it redirects. Not thread-safe. Of its 46 methods all but the last few are one
+    """An admin port, and those to which it redirects. Not thread-safe. Of its 47 methods all but the last few are one
     REST call each, and what they share is a path: objects for each kind of resource would only be longer to write."""
 
     def __init__(
@@ -391,9 +391,15 @@ class AdminApi:
 
     # -- transactions
 
-    def open_transactions(self) -> dict[str, Any]:
-        """Pulsar's metadata of each open transaction by its id, but of those that time out at once."""
-        return dict(self._get(f"{_TRANSACTIONS}/slowTransactions/0"))
+    def open_transactions(self, timeout_over_ms: int = 0) -> dict[str, Any]:
+        """Pulsar's metadata of each open transaction by its id, but of those whose timeout is not longer."""
+        return dict(self._get(f"{_TRANSACTIONS}/slowTransactions/{timeout_over_ms}"))
+
+    def transaction_buffer(self, topic: TopicName) -> dict[str, Any]:
+        """Pulsar's stats of the transactions of a plain topic or one partition; on our brokers also its ``holder``, the
+        open transaction for whose end its readers wait."""
+        where = _path(topic.tenant, topic.namespace, topic.local)
+        return dict(self._get(f"{_TRANSACTIONS}/transactionBufferStats/{where}"))
 
     def transaction(self, transaction: TxnId) -> dict[str, Any]:
         """Pulsar's metadata of one open transaction; TopicNotFoundError if there is none of that id."""
@@ -505,8 +511,8 @@ def _refusal(
         reason = str(json.loads(content)["reason"])
     except (ValueError, KeyError, TypeError):
         reason = _text_of(content)[:200] or http.client.responses.get(status, "no reason given")
-    # Pulsar also answers 401 to a role that it knows and that has no right: only then is the reason JSON of this text.
-    if status == HTTPStatus.FORBIDDEN or (status == HTTPStatus.UNAUTHORIZED and _NO_RIGHT in reason.lower()):
+    # Pulsar also answers 401 to a role that it knows and that has no right: only then the reason in JSON says so.
+    if status == HTTPStatus.FORBIDDEN or (status == HTTPStatus.UNAUTHORIZED and _NO_RIGHT.search(reason)):
         return AuthorizationError(f"the broker does not allow this: {reason}")
     if status == HTTPStatus.UNAUTHORIZED:
         return _unknown_client(reason, authentication, credential)

@@ -33,6 +33,7 @@ from pulsarish_spark.rows.kept_rows import ALL_ROWS
 from pulsarish_spark.viewing.broker_view import HOW_TO_GET_INDEXES, BrokerView
 from pulsarish_spark.viewing.counting import NamedRange
 from pulsarish_spark.viewing.expiry_policy import ExpiryPolicies
+from pulsarish_spark.viewing.held_partitions import HeldPartitions
 from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, advice_on_missing, discover
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def describe(topic: str | None = None, /, *, stream: bool = False, **options: ob
         broker = broker_found(client, [*view.latest_of(layout.names.values()).values()])
         partitions = _measured(view, read.found)
         missing = [_awaited(topic, advice_on_missing(topic, client)) for topic in layout.missing]
-    notes = [*missing, *_notes(checked, layout, broker), *read.notes]
+    held = HeldPartitions(checked.address, SystemClock()).of_all(layout.names.values())
+    notes = [*missing, *_notes(checked, layout, broker), *read.notes, *map(str, held.values())]
     return Description(
         broker, tuple(partitions), read.subscription, workers_python(os.environ), spark_settings(), tuple(notes)
     )

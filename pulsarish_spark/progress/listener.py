@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -42,17 +42,31 @@ LagReport: TypeAlias = Callable[[str, Lag | None], None]
 """``report(query name or id, its lag)`` after a micro-batch, and None at the query's end."""
 
 
+class _Told(NamedTuple):
+    """The newest progress of a run, and its lag as it was told."""
+
+    progress: str
+    lag: Lag
+
+    @property
+    def transactions(self) -> set[tuple[str, str]]:
+        """The transactions that hold partitions back, each with its partition."""
+        return {(each.held_by.topic, each.held_by.transaction) for each in self.lag.values() if each.held_by}
+
+
 class LagListener(StreamingQueryListener):
     """``spark.streams.addListener(LagListener(LagLog(), LagFile("lag.json")))``: calls all ``reports``.
 
-    ``measure``: ``lag``, which asks no broker, or a ``LagProbe``, which also knows bytes and seconds. Where it fails,
-    the log says so and the lag of the report itself is told; so it does where a report cannot write.
+    ``measure``: ``lag``, which asks no broker, or a ``LagProbe``, which also knows bytes, seconds and transactions that
+    hold partitions back. Where it fails, the log says so and the lag of the report itself is told; so it does where a
+    report cannot write.
     """
 
     def __init__(self, *reports: LagReport, measure: Callable[[Any], Lag] = lag) -> None:
         self._reports = reports
         self._measure = measure
         self._names: dict[str, str] = {}
+        self._newest: dict[str, _Told] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """The lag is not known before the first batch."""
@@ -61,14 +75,23 @@ class LagListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = event.progress
         name = progress.name or str(progress.id)
-        self._names[str(progress.runId)] = name  # The query may have begun before it had this listener.
-        self._tell(name, self._measured(progress.json))
+        run = str(progress.runId)
+        self._names[run] = name  # The query may have begun before it had this listener.
+        told = self._newest[run] = _Told(progress.json, self._measured(progress.json))
+        self._tell(name, told.lag)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """The lag has not changed."""
+        """The numbers have not changed. A transaction may hold the query back by now, or no more: that is told."""
+        run = str(event.runId)
+        if (before := self._newest.get(run)) is not None:
+            told = _Told(before.progress, self._measured(before.progress))
+            if told.transactions != before.transactions:
+                self._newest[run] = told
+                self._tell(self._names[run], told.lag)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """The query is not behind any more; it is gone."""
+        self._newest.pop(str(event.runId), None)
         if (name := self._names.pop(str(event.runId), None)) is not None:
             self._tell(name, None)
 
@@ -88,23 +111,35 @@ class LagListener(StreamingQueryListener):
 
 
 class LagLog:
-    """Writes a line for each micro-batch of a query that reads this format."""
+    """Writes a line for each micro-batch of a query that reads this format, and a warning while a transaction holds
+    it back."""
 
     def __call__(self, query: str, lag: Lag | None, /) -> None:
         if lag:
-            behind = total(lag)
+            *numbers, held = total(lag)
             logger.info(
                 "lag query=%s messages=%s entries=%s bytes=%s seconds=%s expires_s=%s partitions=%d",
                 query,
-                *(UNKNOWN if value is None else round(value) for value in behind),
+                *(UNKNOWN if value is None else round(value) for value in numbers),
                 len(lag),
             )
+            if held is not None:
+                logger.warning(
+                    "transaction holds the query back query=%s topic=%s id=%s open_s=%d hint=%r",
+                    query,
+                    held.topic,
+                    held.transaction,
+                    held.open_s,
+                    held.command,
+                )
 
 
 class LagFile:
     """Keeps one JSON file with the lag of all queries, for whatever watches files; unknown values are null.
 
         {"counts": {"at": "2026-01-01T00:00:00+00:00", "total": {"messages": 3, ...}, "partitions": [{...}]}}
+
+    ``held_by`` is an object with ``topic``, ``transaction``, ``open_s`` and the ``command`` that tells more of it.
 
     The file is replaced as a whole. A query leaves it when it ends.
     """
@@ -119,12 +154,18 @@ class LagFile:
         else:
             self._queries[query] = {
                 "at": datetime.now(UTC).isoformat(timespec="seconds"),
-                "total": total(lag)._asdict(),
-                "partitions": [key._asdict() | each._asdict() for key, each in sorted(lag.items())],
+                "total": _plain(total(lag)),
+                "partitions": [key._asdict() | _plain(each) for key, each in sorted(lag.items())],
             }
         new = self._path.with_name(f"{self._path.name}.new")
         new.write_text(json.dumps(self._queries, indent=1), encoding="utf-8")
         new.replace(self._path)
+
+
+def _plain(lag: PartitionLag) -> dict[str, Any]:
+    """The fields as types that JSON has."""
+    held = lag.held_by
+    return lag._asdict() | {"held_by": None if held is None else held._asdict() | {"command": held.command}}
 
 
 class LagHistory:
@@ -175,7 +216,7 @@ class LagHistory:
 
     def _repr_html_(self) -> str:
         """A notebook's table; unknown values are shown as "?"."""
-        rows = [[_cell(value) for value in row.values()] for row in self.rows()]
+        rows = [[_cell(value) for value in (row | {"held_by": row["held_by"] or ""}).values()] for row in self.rows()]
         return f"<table>{_line('th', _HEADS)}{''.join(_line('td', row) for row in rows)}</table>"
 
 

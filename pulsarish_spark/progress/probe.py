@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the broker what a progress report does not say of lag: its age, its size, and when it expires.
+"""Asks the broker what a progress report does not say of lag: its age, its size, when it expires, and what holds it up.
 
 Of each partition that is behind, the oldest message that was not read is fetched: its publish time tells the age, and
 its entry's size, times the number of entries, about how many bytes are unread. One small read for
-each such partition. How long the broker keeps unread messages, its admin REST tells, where that is known.
-Of a query in queue mode none of these is known: what is left is not in one piece.
+each such partition. How long the broker keeps unread messages, its admin REST tells, where that is known; and of every
+partition, behind or not, whether its readers have waited for a minute for the end of a transaction.
+Of a query in queue mode only the last is known: what is left is not in one piece.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import address_options, option_texts
 from pulsarish_spark.progress.reports import Lag, PartitionLag, Unread, of_partitions, unread
 from pulsarish_spark.viewing.expiry_policy import ExpiryPolicies
+from pulsarish_spark.viewing.held_partitions import HeldPartitions
 from pulsarish_spark.viewing.layout import names_there
 
 
@@ -35,17 +37,22 @@ class LagProbe:
         self._address = address_options(option_texts(None, options), os.environ)
         self._clock = clock or SystemClock()
         self._policies = ExpiryPolicies(self._address)
+        self._held = HeldPartitions(self._address, self._clock)
 
     def __call__(self, progress: Any) -> Lag:
         """The lag of every partition; ``progress`` as in ``lag``."""
         found = list(unread(progress))
         if behind := [each.key for each in found if each.at is not None and each.lag.is_behind]:
             self._policies.of_all({key.topic for key in behind})  # all at once
-            with connected(self._address) as client:
-                # Each time: a topic that is made anew may have partitions where the former had none.
-                names = names_there(behind, client)
-                return of_partitions((each.key, self._measured(client, each, names.get(each.key))) for each in found)
-        return of_partitions((each.key, each.lag) for each in found)
+        asked = [each.key for each in found] if self._held.can_be_asked else behind
+        if not asked:
+            return of_partitions((each.key, each.lag) for each in found)
+        with connected(self._address) as client:
+            # Each time: a topic that is made anew may have partitions where the former had none.
+            names = names_there(asked, client)
+            held = self._held.of_all(names.values())
+            lags = [(each.key, self._measured(client, each, names.get(each.key))) for each in found]
+        return of_partitions((key, lag._replace(held_by=held.get(names.get(key, "")))) for key, lag in lags)
 
     def _measured(self, client: Client, unread: Unread, name: str | None) -> PartitionLag:
         """``name``: what the broker calls the partition, None where it is gone."""

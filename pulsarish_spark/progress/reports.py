@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from broker_core.client.held_readers import HeldBack
 from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset, by_partition
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.queue_offset import QueueBacklog
@@ -24,7 +25,9 @@ class PartitionLag(NamedTuple):
 
     ``bytes``: about how many bytes of stored entries these are; ``seconds``: how long ago the oldest message of them
     was published. ``expires_s``: in how many seconds the broker passes over that message unread; None also where it
-    never does. These three are known where a ``LagProbe`` has asked the broker.
+    never does. ``held_by``: a transaction that is open for a minute, and for whose end all readers of the partition
+    wait: what was sent since then counts in none of the numbers. None also where there is none. These four are known
+    where a ``LagProbe`` has asked the broker.
     """
 
     messages: int | None
@@ -32,6 +35,7 @@ class PartitionLag(NamedTuple):
     bytes: int | None = None
     seconds: float | None = None
     expires_s: float | None = None
+    held_by: HeldBack | None = None
 
     @property
     def is_behind(self) -> bool:
@@ -80,8 +84,9 @@ def unread(progress: Any) -> Iterator[Unread]:
 
 
 def total(lag: Lag) -> PartitionLag:
-    """All partitions together: sums, the longest age, and what expires first of what is known to. Else what is not
-    known of one of them is not known of all; and of none, as before the first batch, nothing is known."""
+    """All partitions together: sums, the longest age, what expires first of what is known to, and the transaction that
+    is open for longest. Else what is not known of one of them is not known of all; and of none, as before the first
+    batch, nothing is known."""
     return _together([*lag.values()], sum) if lag else NOT_KNOWN
 
 
@@ -92,11 +97,12 @@ def farther(one: PartitionLag, other: PartitionLag) -> PartitionLag:
 
 def _together(lags: Sequence[PartitionLag], counted: Callable[[Sequence[Any]], Any]) -> PartitionLag:
     """``lags`` as one, whose messages, entries and bytes ``counted`` makes of theirs."""
-    *counts, seconds, expires_s = zip(*lags, strict=True)
+    *counts, seconds, expires_s, held_by = zip(*lags, strict=True)
     messages, entries, size = (None if None in each else counted(each) for each in counts)
     longest = None if None in seconds else max(seconds)
     first = min((each for each in expires_s if each is not None), default=None)
-    return PartitionLag(messages, entries, size, longest, first)
+    oldest = max((each for each in held_by if each is not None), key=lambda held: held.open_s, default=None)
+    return PartitionLag(messages, entries, size, longest, first, oldest)
 
 
 # -- the offsets of a report

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from broker_core.base.clock import SystemClock
+from broker_core.cli import sub
 from broker_core.testing.raw_client import must_succeed
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.wire.heads import TxnId
@@ -26,6 +28,13 @@ class Opened(NamedTuple):
     @property
     def text(self) -> str:
         return f"({self.name.most_bits},{self.name.least_bits})"
+
+
+class AnHourAhead(SystemClock):
+    """A wall clock to which what has just begun is old."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 3_600_000
 
 
 @pytest.fixture
@@ -62,6 +71,19 @@ def test_what_is_open_and_what_it_blocks(pulsarish: Pulsarish, opened: Opened, t
     table = pulsarish("txn", "show", opened.text.strip("()"), "-o", "table")
     assert [table.stdout.split()[0], table.stdout.split()[5]] == [b"TOPIC", topic.encode()]
     assert f"transaction {opened.text} is OPEN since ".encode() in table.stderr
+
+
+def test_a_list_of_subscriptions_names_what_holds_them_back(
+    pulsarish: Pulsarish, opened: Opened, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """9.9.3: once it has lasted for a minute; the list itself stays what it is for tools."""
+    assert pulsarish("sub", "list", topic).stderr == b""
+    monkeypatch.setattr(sub, "SystemClock", AnHourAhead)
+    told = pulsarish("sub", "list", topic)
+    assert told.stdout == b""
+    assert f"readers of persistent://public/default/{topic} wait for the end of".encode() in told.stderr
+    assert f"transaction {opened.text}, open for 3,6".encode() in told.stderr
+    assert told.stderr.endswith(f"pulsarish txn show {opened.text[1:-1]}\n".encode())
 
 
 def test_an_abort_is_asked_for(broker: RunningBroker, pulsarish: Pulsarish, opened: Opened) -> None:

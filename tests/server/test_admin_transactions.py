@@ -100,7 +100,8 @@ def test_a_transaction_is_shown_with_all_that_it_touched(
     acknowledge(client, name, first.ledgerId, first.entryId, cumulative=True)
 
     shown = get(v3, f"transactionMetadata/{path_of(name)}")
-    assert shown.pop("openTimestamp") > 1_600_000_000_000
+    opened_ms = shown.pop("openTimestamp")
+    assert opened_ms > 1_600_000_000_000
     start = f"{sent.ledgerId}:{sent.entryId}"
     acked = {"cumulativeAckPosition": f"{first.ledgerId}:{first.entryId}"}
     assert shown == {
@@ -123,6 +124,7 @@ def test_a_transaction_is_shown_with_all_that_it_touched(
     assert (buffer["state"], buffer["ongoingTxnSize"], buffer["totalAbortedTransactions"]) == ("Ready", 2, 0)
     assert buffer["maxReadPosition"] == f"{first.ledgerId}:{first.entryId}"
     assert str(name.most_bits) in buffer["lowWaterMarks"]
+    assert buffer["holder"] == {"txnId": text_of(name), "openTimestamp": opened_ms}
     assert get(v3, f"transactionInBufferStats/{place}/{path_of(name)}") == {"startPosition": start, "aborted": False}
     assert get(v3, f"transactionInBufferStats/{place}/{NEVER}") == {"aborted": False}
     pending = get(v3, f"pendingAckStats/{place}/s")
@@ -228,7 +230,7 @@ def test_its_owner_sees_a_transaction_and_no_other_role() -> None:
 
 def test_health_tells_of_topics_that_are_held_back(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
     """9.9.3: behind its first line, which stays ok, for the broker is well."""
-    monkeypatch.setattr(held_topics, "LONG_S", 0)
+    monkeypatch.setattr(held_topics, "LONG_TRANSACTION_S", 0)
     with ServerThread(SimDisk(), Settings()) as server, TransactionClient(server.service_url) as client:
         must_succeed(client.open_producer(topic))
         name = client.new()

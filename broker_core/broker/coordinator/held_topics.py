@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from broker_core.base.clock import TimerHandle, Timers
+from broker_core.base.limits import LONG_TRANSACTION_S
 from broker_core.broker.transactions.buffer import TransactionBuffer
 from broker_core.broker.transactions.open_transactions import OpenTransactions
 from broker_core.broker.transactions.participant import ParticipantKey
@@ -19,9 +20,6 @@ from broker_core.wire.heads import TxnId
 from broker_core.wire.transactions import shown
 
 logger = logging.getLogger(__name__)
-
-LONG_S: Final = 60
-"""Age from which a transaction is told: most last for less than a second, and consumers are missed after a minute."""
 
 LOOK_S: Final = 30.0
 """How often the log is told of others. One look takes a microsecond for each open transaction."""
@@ -41,7 +39,7 @@ class Holding(NamedTuple):
         whose = f" of {self.transaction.owner}" if self.transaction.owner else ""
         return (
             f"transaction {shown(self.transaction.id)}{whose} is open for {self.age_s} s, and readers of"
-            f" {', '.join(self.topics)} wait for its end"
+            f" {', '.join(self.topics)} wait for its end; see: {_command(self.transaction.id)}"
         )
 
 
@@ -72,7 +70,7 @@ class HeldTopics:
         now_ms = self._now_ms()
         for each in self._transactions:
             age_s = (now_ms - each.started_ms) // _MS
-            if age_s >= LONG_S and (topics := sorted(map(self._name_of, self._held_by(each)))):
+            if age_s >= LONG_TRANSACTION_S and (topics := sorted(map(self._name_of, self._held_by(each)))):
                 yield Holding(each, age_s, topics)
 
     def _held_by(self, transaction: Transaction) -> Iterable[int]:
@@ -93,7 +91,11 @@ class HeldTopics:
                     age_s,
                     transaction.ttl_ms // _MS,
                     topics,
-                    "pulsarish txn show, txn abort",
+                    _command(transaction.id),
                 )
         self._told = {each for each in self._told if self._transactions.get(each) is not None}
         self._told.update(each.transaction.id for each in holding)
+
+
+def _command(transaction: TxnId) -> str:
+    return f"pulsarish txn show {shown(transaction).strip('()')}"

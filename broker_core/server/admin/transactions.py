@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transactions: those that are open, what they hold in topics and subscriptions, and their end by an administrator.
 
-The JSON has Pulsar's names, and as there nothing that is null. Fields of ours are in ``producedPartitions`` only:
-whether the transaction holds readers of that topic back, and how many stored messages wait. Transactions have no logs
-of their own here, so there are no internal stats of them. Source: Pulsar docs, "Admin API - transactions"; PIP-89.
+The JSON has Pulsar's names, and as there nothing that is null. Fields of ours are two in ``producedPartitions``,
+whether the transaction holds readers of that topic back and how many stored messages wait, and the ``holder`` of a
+topic. Transactions have no logs of their own here, so there are no internal stats of them. Source: Pulsar docs,
+"Admin API - transactions"; PIP-89.
 """
 
 from __future__ import annotations
@@ -147,9 +148,8 @@ async def _metadata(request: AdminRequest, transaction: Transaction) -> Json:
             acked[name] = subscriptions
     owner = {} if transaction.owner is None else {"owner": transaction.owner}
     return {
-        "txnId": shown(transaction.id),
+        **_begun(transaction),
         "status": transaction.status.name,
-        "openTimestamp": transaction.started_ms,
         "timeoutAt": transaction.ttl_ms,
         **owner,
         "producedPartitions": produced,
@@ -177,10 +177,11 @@ def _acked_subscriptions(topic: Topic, transaction: TxnId) -> Json:
 
 
 async def get_buffer_stats(request: AdminRequest) -> object:
-    """The transactions of one topic: how many are open, how many were aborted since it was loaded, and how far readers
-    may read. `?lowWaterMarks=true` adds those of the coordinators."""
+    """The transactions of one topic: how many are open, how many were aborted since it was loaded, how far readers may
+    read, and the transaction that holds them back. `?lowWaterMarks=true` adds those of the coordinators."""
     _require_enabled(request)
     buffer = request.single_topic().buffer
+    holder = None if buffer.holder is None else request.broker.open_transactions.get(buffer.holder)
     return {
         "state": "Ready",
         "maxReadPosition": str(buffer.readable_end),
@@ -189,8 +190,13 @@ async def get_buffer_stats(request: AdminRequest) -> object:
         "ongoingTxnSize": buffer.open_count,
         "totalAbortedTransactions": buffer.aborted_count,
         "snapshotType": "Single",
+        **({} if holder is None else {"holder": _begun(holder)}),
         **_NO_TIMES,
     }
+
+
+def _begun(transaction: Transaction) -> Json:
+    return {"txnId": shown(transaction.id), "openTimestamp": transaction.started_ms}
 
 
 async def _marks_if_asked(request: AdminRequest) -> Json:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker.coordinator.held_topics import LONG_S, LOOK_S
+from broker_core.base.limits import LONG_TRANSACTION_S
+from broker_core.broker.coordinator.held_topics import LOOK_S
 from broker_core.wire.transactions import shown
 from tests.broker.transactions.clients import Sender, abort, begin, commit
 from tests.broker.world import TOPIC, World
 
 OTHER = "persistent://public/default/other"
-LONG_MS = LONG_S * 1000
+LONG_MS = LONG_TRANSACTION_S * 1000
 LOOK_MS = int(LOOK_S * 1000)
 HOUR_MS = 3_600_000
 
@@ -38,9 +39,9 @@ def test_only_the_one_that_holds_a_topic_back_is_told(world: World) -> None:
     world.clock.advance(LONG_MS - 1)
     assert held(world) == []
     world.clock.advance(1)
-    assert held(world) == [(shown(first), LONG_S, sorted([OTHER, TOPIC]))]
+    assert held(world) == [(shown(first), LONG_TRANSACTION_S, sorted([OTHER, TOPIC]))]
     commit(world, first)
-    assert held(world) == [(shown(second), LONG_S, sorted([OTHER, TOPIC]))]
+    assert held(world) == [(shown(second), LONG_TRANSACTION_S, sorted([OTHER, TOPIC]))]
     abort(world, second)
     assert held(world) == []
     abort(world, idle)
@@ -55,6 +56,7 @@ def test_the_log_is_told_once_of_each(world: World, caplog: pytest.LogCaptureFix
     (line,) = warnings(caplog)
     assert f"id={shown(name)}" in line
     assert TOPIC in line
+    assert f"pulsarish txn show {name.most_bits},{name.least_bits}" in line
     world.clock.advance(10 * LOOK_MS)
     assert warnings(caplog) == [line]
     commit(world, name)
@@ -75,4 +77,4 @@ def test_time_before_a_restart_counts(world: World) -> None:
     world.crash()
     assert held(world) == []
     world.topic()
-    assert held(world) == [(shown(name), LONG_S, [TOPIC])]
+    assert held(world) == [(shown(name), LONG_TRANSACTION_S, [TOPIC])]
