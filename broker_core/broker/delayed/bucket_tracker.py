@@ -230,7 +230,14 @@ class BucketTracker(DelayedTracker):
         return True
 
     def add_again(self, position: Position, deliver_at: int) -> bool:
-        return self._is_early(key_of(deliver_at, *position))
+        key = key_of(deliver_at, *position)
+        if key <= max(self.passed_key, last_key_of_ms(self._due.cutoff_ms())) or key in self._sent_before:
+            return self._is_early(key)
+        # The index gives it yet, if it knows it: a transaction has acknowledged it before its time, and was aborted.
+        if position.entry in self._base.get(position.ledger, ()):
+            return True
+        is_known = position.entry in self._index.seen.get(position.ledger, ()) and not self._unheld.has(position)
+        return is_known or self._is_early(key)
 
     def _is_early(self, key: int) -> bool:
         """Hold an entry that is this dispatcher's if its time is to come (again)."""

@@ -44,3 +44,21 @@ def test_after_an_abort_they_come_at_their_time(world: World, kind: Subscription
     world.settle()
     assert mailbox.take() == delayed[:2]
     assert world.subscription().dispatcher.stats().replay_entries == 0
+
+
+@pytest.mark.parametrize("kind", [SHARED, SubscriptionType.KEY_SHARED])
+def test_after_an_abort_they_are_counted_once(world: World, kind: SubscriptionType) -> None:
+    """9.8.7 (6.2): an entry that is not due is one that is held back, however often transactions give it back."""
+    consumer, mailbox = world.subscribe(kind)
+    delayed = publish_delayed(world, later(world, 1000, 1000, 1000))
+    world.settle()
+    for _ in range(2):
+        dropped = begin(world)
+        ack_in(dropped, consumer, *delayed[:2])
+        world.settle()
+        abort(world, dropped)
+        assert world.subscription().dispatcher.stats().delayed_entries == 3
+    world.clock.advance(5000)
+    world.settle()
+    assert mailbox.take() == delayed
+    assert world.subscription().dispatcher.stats().delayed_entries == 0
