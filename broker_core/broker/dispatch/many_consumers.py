@@ -39,7 +39,7 @@ Source: Pulsar docs, "Subscription types - Shared"; semantics 2.4, 3.3, 4.4, 6.2
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from broker_core.base.positions import Position
@@ -175,10 +175,14 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
             self.book.give_back(position, bits)
         self._passes.kick()
 
-    def _send_what_comes_back(self) -> None:
-        """Send messages to consumers that hold other messages of their entries, and have room."""
-        book = self.book
+    def _send_what_comes_back(self, rates: Room) -> bool:
+        """Send messages to consumers that hold other messages of their entries, and have room; true if there are more
+        than ``rates`` leave room for."""
+        book, traffic = self.book, self._context.traffic
+        messages_max, bytes_max = traffic.messages + rates.messages, traffic.bytes + rates.size_bytes
         for position, bits in list(book.coming_back.items()):
+            if traffic.messages >= messages_max or traffic.bytes >= bytes_max:
+                return True
             owner = book.owners.get(position)
             if owner is not None and book.room_at(owner) <= 0:
                 continue
@@ -190,6 +194,7 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
             if bits:
                 redeliveries = book.redeliveries.get(position) or 0
                 book.send_more(owner, Delivery(entry, redeliveries, words_of_bits(bits)), bits.bit_count())
+        return False
 
     def settings_changed(self, settings: Settings) -> None:
         self.book.limit_consumers(settings.max_unacked_messages_per_consumer)
@@ -245,23 +250,23 @@ class ManyConsumersDispatcher(Dispatcher, ABC):
         self.book.now_ms = self._context.host.clock.now_ms()
         if self.book.unacked.stopped:
             return False
-        if self.book.coming_back:
-            self._send_what_comes_back()
+        if self.book.coming_back and self._within_rates(self._send_what_comes_back):
+            return True
         wanted = self._wanted_entries()
         if not wanted:
             return False
         if self._gate.limited:
-            return self._deal_out_limited(wanted)
+            return self._within_rates(lambda room: self._deal_out(min(wanted, self._entries_for(room))))
         return self._deal_out(wanted)
 
-    def _deal_out_limited(self, wanted: int) -> bool:
-        """``_deal_out`` of no more than the rates leave room for, as far as the mean size of entries tells."""
+    def _within_rates(self, send: Callable[[Room], bool]) -> bool:
+        """Send no more than the rates leave room for, as far as the mean size of entries tells."""
         room = self._gate.room()
         if room is None:
             return False
         traffic = self._context.traffic
         messages, size_bytes = traffic.messages, traffic.bytes
-        more = self._deal_out(min(wanted, self._entries_for(room)))
+        more = send(room)
         self._gate.take(traffic.messages - messages, traffic.bytes - size_bytes)
         return more
 

@@ -12,13 +12,15 @@ from broker_core.base.errors import (
     TransactionNotFoundError,
 )
 from broker_core.base.names import TopicName
+from broker_core.base.policies import DispatchRate, Policies
 from broker_core.base.positions import Position
+from broker_core.base.steps import drained
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
 from broker_core.wire.ack_sets import bits_of_words
 from broker_core.wire.heads import SendHead, TxnId
 from tests.broker.transactions.acks import Done, ack_ids, ack_in, ack_indexes, ack_through_in
 from tests.broker.transactions.clients import abort, begin, commit
-from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, Mailbox, World, ack, ack_batch, ack_through, body
+from tests.broker.world import EXCLUSIVE, FAILOVER, SHARED, TOPIC, Mailbox, World, ack, ack_batch, ack_through, body
 
 KEY_SHARED = SubscriptionType.KEY_SHARED
 BATCH = 5
@@ -376,6 +378,26 @@ class TestDispatch:
         world.settle()
         assert taken(mailbox) == [(p, bits(0, 1), 1)]
         assert consumer.pending.unacked == 2
+
+    def test_messages_that_come_back_keep_the_dispatch_rate(self) -> None:
+        """9.8.7, 7.16: those that go back to the consumer that holds the rest of their batch are sent messages too."""
+        world = World()
+        batches = world.publish(40, messages=BATCH)
+        consumer, mailbox = world.subscribe(SHARED, permits=1000)
+        world.settle()
+        taken(mailbox)
+        one = begin(world)
+        for each in batches:
+            assert refusal(world, ack_indexes(one, consumer, each, [0, 1], BATCH)) is None
+        policies = Policies(subscription_dispatch_rate=DispatchRate(dispatch_throttling_rate_in_msg=10))
+        drained(world.broker.set_topic_policies(TopicName.parse(TOPIC), policies))
+        abort(world, one)
+        world.clock.advance(2000)
+        assert 20 <= 2 * len(taken(mailbox)) <= 24
+        (another,) = world.publish(1)
+        world.clock.advance(8000)
+        came = [position for position, _, _ in taken(mailbox)]
+        assert (len(came), came[-1]) == (31, another), "in their turn, and none is forgotten"
 
     def test_a_nack_of_the_rest_brings_all_that_is_open(self) -> None:
         """9.8.7: what comes back goes with it, once."""
