@@ -56,9 +56,18 @@ class AcceptsTransactionalAcks(Protocol):
     def ack(
         self, consumer: Consumer, transaction: TxnId, kind: AckKind, ids: Sequence[AckId], on_done: OnDone | None
     ) -> None: ...
+    def begin(self, consumer: Consumer, transaction: TxnId) -> TakesParts: ...
     def problem(
         self, consumer: Consumer, transaction: TxnId, kind: AckKind, ids: Sequence[AckId]
     ) -> ServerError | None: ...
+
+
+class TakesParts(Protocol):
+    """An acknowledgement in a transaction that is read in parts; ``AckInParts`` says what each method is for."""
+
+    def take(self, ids: Sequence[AckId]) -> None: ...
+    def end(self, on_done: OnDone) -> None: ...
+    def cancel(self) -> None: ...
 
 
 class ServesConsumers(Protocol):
@@ -148,6 +157,10 @@ class Consumer:
         """Acknowledge in a transaction; as ``ack``."""
         if self._is_here(on_done):
             self.subscription.transactional_acks.ack(self, transaction, kind, ids, on_done)
+
+    def begin_ack_in(self, transaction: TxnId) -> TakesParts:
+        """Begin to acknowledge in a transaction, message by message, what is read in parts."""
+        return self.subscription.transactional_acks.begin(self, transaction)
 
     def ack_in_problem(self, transaction: TxnId, kind: AckKind, ids: Sequence[AckId]) -> ServerError | None:
         """Why ``ack_in`` would refuse, as far as that can be known before."""
@@ -241,9 +254,17 @@ class Consumer:
     def _is_here(self, on_done: OnDone | None) -> bool:
         """Whether the consumer is not closed; else ``on_done`` hears so."""
         if self.closed and on_done is not None:
-            name = self.subscription.name
-            on_done(ConsumerNotFoundError(f"consumer {self.name!r} is no longer connected to subscription {name!r}"))
+            on_done(self._gone())
         return not self.closed
+
+    def require_here(self) -> None:
+        """ConsumerNotFoundError if the consumer is closed."""
+        if self.closed:
+            raise self._gone()
+
+    def _gone(self) -> ConsumerNotFoundError:
+        name = self.subscription.name
+        return ConsumerNotFoundError(f"consumer {self.name!r} is no longer connected to subscription {name!r}")
 
 
 def by_subscription(consumers: Iterable[Consumer]) -> list[list[Consumer]]:

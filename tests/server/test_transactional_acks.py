@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from broker_core.base.errors import (
@@ -145,6 +146,28 @@ def test_a_list_that_is_read_in_steps_is_one_acknowledgement(client: Acks, topic
     assert client.ack_in(two, *many, second) == TransactionConflictError.code
     assert client.ack_in(one, *many, second) == 0
     assert client.ack_in(two, first) == TransactionConflictError.code
+
+
+def test_the_end_of_a_transaction_comes_between_the_steps_of_a_list(
+    client: Acks, broker: RunningBroker, http: httpx.Client, topic: str, path: str
+) -> None:
+    """9.8.2, 9.5.1 (T13): by another connection; either all of the list is acknowledged, or none and that is said."""
+    received = client.receive(topic, 3)
+    for _ in range(5):
+        name = client.new()
+        command = ack_command(name, *received[:2] * 5000, received[2])
+        command.ack.request_id = client.request_id()
+        with TransactionClient(broker.service_url) as other:
+            client.tell(command)
+            assert other.end(name, commit=True).code == 0
+        while (answer := client.next_command()).type != BaseCommand.ACK_RESPONSE:
+            assert answer.type == BaseCommand.MESSAGE, "given back"
+        backlog = http.get(f"{path}/stats").json()["subscriptions"]["s"]["msgBacklog"]
+        refused = answer.ackResponse.HasField("error")
+        assert backlog == (3 if refused else 0)
+        if not refused:
+            break
+        assert answer.ackResponse.error == InvalidTxnStatusError.code
 
 
 def test_messages_that_are_not_stored(client: Acks, topic: str) -> None:

@@ -14,7 +14,7 @@ Source: Pulsar docs, "Transactions"; PIP-31.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -66,6 +66,7 @@ class TransactionalAcks:
     transactions: OpenTransactions
     store: PendingAckStore | None
     dispatcher: Callable[[], GivesBack]
+    in_parts: list[AckInParts] = field(default_factory=list, init=False)
     _committing: int = field(default=0, init=False)
     _waiting: list[tuple[Callable[[], None], OnDone]] = field(default_factory=list, init=False)
 
@@ -98,7 +99,7 @@ class TransactionalAcks:
             if open_one is None:
                 committed.append(transaction)
             else:
-                self._join(open_one)
+                self.join(open_one)
         for transaction in committed:
             self.commit(transaction)
         if self.pending.any:
@@ -108,13 +109,15 @@ class TransactionalAcks:
         """Consumers are given these entries from now on."""
         self.log = self.open.log = log
 
-    def _join(self, transaction: Transaction) -> None:
+    def join(self, transaction: Transaction) -> None:
+        """``transaction`` acknowledges here."""
         transaction.participants.add(self.key)
         self.transactions.attach(self.key, self)
 
     def close(self) -> None:
         """The subscription is unloaded or deleted: transactions end without it."""
         self.transactions.detach(self.key)
+        self.in_parts.clear()
         last = self.dispatcher()
         self.dispatcher = lambda: last  # not by way of the subscription any more, which has this
         waiting, self._waiting = self._waiting, []
@@ -139,8 +142,8 @@ class TransactionalAcks:
         """Acknowledge all of ``ids`` in an open transaction or, if one of them cannot be, none."""
         answer = on_done or _nobody_asks
         try:
-            wanted = self._checked(consumer, transaction, kind, ids)
-            self._join(self.transactions.require_open(transaction, consumer.request.requester))
+            wanted = self.checked(consumer, transaction, kind, ids)
+            self.join(self.transactions.require_open(transaction, consumer.request.requester))
         except ServerError as error:
             answer(error)
             return
@@ -151,19 +154,23 @@ class TransactionalAcks:
         else:
             self.pending.add(transaction, wanted)
             self._store(transaction, wanted, None, answer)
-            self._set_aside(wanted)
+            self.set_aside(wanted)
 
     def problem(
         self, consumer: Consumer, transaction: TxnId, kind: AckKind, ids: Sequence[AckId]
     ) -> ServerError | None:
         """Why ``ack`` would refuse."""
         try:
-            self._checked(consumer, transaction, kind, ids)
+            self.checked(consumer, transaction, kind, ids)
         except ServerError as error:
             return error
         return None
 
-    def _checked(
+    def begin(self, consumer: Consumer, transaction: TxnId) -> AckInParts:
+        """Begin to acknowledge in an open transaction what is read in parts."""
+        return AckInParts(self, consumer, transaction)
+
+    def checked(
         self, consumer: Consumer, transaction: TxnId, kind: AckKind, ids: Sequence[AckId]
     ) -> CumulativeAck | list[AckedMessages]:
         """The messages that are to be acknowledged; the ServerError that says why they cannot be."""
@@ -230,14 +237,22 @@ class TransactionalAcks:
             answer(None)
             return
         if self.store.add(transaction, messages, cumulative):
-            self._replace(transaction)
-        self.store.when_durable(lambda error: answer(None if error is None else _not_stored(error)))
+            self.store.replace(transaction, self.pending)
+        self._answer_when_durable(self.store, answer)
 
-    def _replace(self, transaction: TxnId) -> None:
-        assert self.store is not None
-        self.store.replace(transaction, self.pending.listed(transaction), self.pending.cumulative_of(transaction))
+    def store_all(self, transaction: TxnId, answer: OnDone) -> None:
+        """Store all that is pending in a transaction, as one change."""
+        if self.store is None:
+            answer(None)
+            return
+        self.store.replace(transaction, self.pending)
+        self._answer_when_durable(self.store, answer)
 
-    def _set_aside(self, messages: Sequence[AckedMessages]) -> None:
+    def _answer_when_durable(self, store: PendingAckStore, answer: OnDone) -> None:
+        store.when_durable(lambda error: answer(None if error is None else _not_stored(error)))
+
+    def set_aside(self, messages: Sequence[AckedMessages]) -> None:
+        """No consumer holds these any more."""
         dispatcher = self.dispatcher()
         for position, bits, size in messages:
             dispatcher.set_aside(position, 0 if bits == WHOLE else self.open.left_of(position, size))
@@ -246,7 +261,10 @@ class TransactionalAcks:
     # -- the end of a transaction: see Participant
 
     def prepare(self, transaction: TxnId, on_durable: OnDurable) -> None:
-        """Acknowledgements are changes of the catalogue: they are durable with the last of these."""
+        """Acknowledgements are changes of the catalogue: they are durable with the last of these. One of which the
+        last part has not come is none."""
+        for each in [each for each in self.in_parts if each.transaction == transaction]:
+            each.cancel()
         if self.store is None:
             on_durable(None)
         else:
@@ -276,12 +294,16 @@ class TransactionalAcks:
     def abort(self, transaction: TxnId) -> None:
         """Deliver the messages again that are neither acknowledged nor pending in another transaction."""
         ended = self.pending.end(transaction)
+        self.give_back(ended.messages, ended.cumulative)
+
+    def give_back(self, messages: Iterable[AckedMessages], cumulative: CumulativeAck | None = None) -> None:
+        """Deliver those again that are open, now that they are not pending."""
         back = {}
-        for position, bits, size in ended.messages:
+        for position, bits, size in messages:
             left = self.open.left_of(position, size) if bits != WHOLE else self._left_of_whole(position)
             if left & bits:
                 back[position] = left & bits
-        self.dispatcher().give_back(back, ended.cumulative)
+        self.dispatcher().give_back(back, cumulative)
 
     def _left_of_whole(self, position: Position) -> int:
         """The open messages of an entry of which nobody needs to know how many there are."""
@@ -295,7 +317,7 @@ class TransactionalAcks:
         any more of one whose abort is decided, and nothing may be: it would count as committed at the next start."""
         if self.store is not None:
             for transaction in filter(self.store.has, self.pending.outdated):
-                self._replace(transaction)
+                self.store.replace(transaction, self.pending)
             self.pending.outdated.clear()
 
     def before_seek(self, then: Callable[[], None], on_done: OnDone) -> None:
@@ -315,6 +337,70 @@ class TransactionalAcks:
         waiting, self._waiting = self._waiting, []
         for then, _on_done in waiting:
             then()
+
+
+class AckInParts:
+    """One acknowledgement in a transaction that is read in parts, with others' requests between them: all of it, or
+    nothing.
+
+    Messages are pending with the part that names them, so no other transaction takes them, and are stored with the
+    last part. If a part is refused, or the transaction ends before the last one, they are given back.
+    """
+
+    def __init__(self, acks: TransactionalAcks, consumer: Consumer, transaction: TxnId) -> None:
+        self.transaction: Final = transaction
+        self._acks = acks
+        self._consumer = consumer
+        self._taken: list[tuple[AckedMessages, AckedMessages]] = []
+        acks.in_parts.append(self)
+
+    def take(self, ids: Sequence[AckId]) -> None:
+        """Acknowledge one part; ServerError says why that cannot be, and nothing is acknowledged then."""
+        acks, pending, name = self._acks, self._acks.pending, self.transaction
+        try:
+            self._consumer.require_here()
+            wanted = acks.checked(self._consumer, name, AckKind.INDIVIDUAL, ids)
+            acks.join(acks.transactions.require_open(name, self._consumer.request.requester))
+        except ServerError:
+            self.cancel()
+            raise
+        assert not isinstance(wanted, CumulativeAck)
+        self._taken += [(each, pending.in_transaction(name, each.position)) for each in wanted]
+        pending.add(name, wanted)
+        acks.set_aside(wanted)
+
+    def end(self, on_done: OnDone) -> None:
+        """That was the last part; ``on_done`` is called once all of it is durable. ServerError: it was cancelled."""
+        self._consumer.require_here()
+        self._acks.transactions.require_open(self.transaction, self._consumer.request.requester)
+        self._acks.in_parts.remove(self)
+        self._acks.store_all(self.transaction, on_done)
+
+    def cancel(self) -> None:
+        """Acknowledge nothing; harmless after the end."""
+        acks, name = self._acks, self.transaction
+        if self not in acks.in_parts:
+            return
+        acks.in_parts.remove(self)
+        back = [each for taken, before in reversed(self._taken) if (each := self._undo(taken, before)).bits]
+        if acks.store is not None and acks.store.has(name):
+            acks.store.replace(name, acks.pending)
+        acks.give_back(back)
+
+    def _undo(self, taken: AckedMessages, before: AckedMessages) -> AckedMessages:
+        """The messages of one entry that are not acknowledged in the transaction after all."""
+        pending, name = self._acks.pending, self.transaction
+        if taken.bits != WHOLE or not before.bits:
+            fresh = taken._replace(bits=taken.bits & ~before.bits)
+            pending.take_back(name, fresh.position, fresh.bits)
+        elif before.bits == WHOLE:
+            fresh = taken._replace(bits=0)
+        else:
+            pending.take_back(name, taken.position, WHOLE)
+            if kept := before.bits & self._acks.open.left_of(before.position, before.size):
+                pending.add(name, [before._replace(bits=kept)])
+            fresh = before._replace(bits=all_bits(before.size) & ~before.bits)
+        return fresh
 
 
 def _anything(ended: Ended) -> bool:

@@ -9,6 +9,7 @@ need a stored message is refused. Source: Pulsar docs, "Non-persistent topics"; 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from broker_core.base.clock import Clock
 from broker_core.base.errors import ConsumerBusyError, NotAllowedError, ServerError, TransactionConflictError
@@ -149,9 +150,12 @@ class RefusedTransactionalAcks:
         if on_done is not None:
             on_done(self.problem(consumer, transaction, kind, ids))
 
+    def begin(self, consumer: Consumer, transaction: TxnId) -> NoReturn:
+        raise self.problem(consumer, transaction, AckKind.INDIVIDUAL, ())
+
     def problem(
         self, consumer: Consumer, transaction: TxnId, kind: AckKind, ids: Sequence[AckId]
-    ) -> ServerError | None:
+    ) -> TransactionConflictError:
         return TransactionConflictError(
             f"messages of subscription {consumer.subscription.name!r} are not stored: no transaction has them",
             hint="acknowledge outside of any transaction, or use a persistent:// topic",

@@ -18,7 +18,7 @@ from pyroaring import BitMap
 from broker_core.base.positions import Position
 from broker_core.broker.positions import PositionSet
 from broker_core.broker.transactions.message_set import WHOLE
-from broker_core.broker.transactions.pending_acks import AckedMessages, CumulativeAck
+from broker_core.broker.transactions.pending_acks import AckedMessages, CumulativeAck, PendingAcks
 from broker_core.storage.catalogue import Catalogue, PendingAckRow
 from broker_core.storage.commit import GroupCommit, OnDurable
 from broker_core.wire.ack_sets import bits_of_words, words_of_bits
@@ -70,17 +70,22 @@ class PendingAckStore:
 
     def add(self, transaction: TxnId, messages: Sequence[AckedMessages], cumulative: CumulativeAck | None) -> bool:
         """Store one acknowledgement; whether it is time to ``replace`` all of the transaction."""
-        acks = _encode(messages, cumulative)
+        whole = PositionSet()
+        for position, bits, _size in messages:
+            if bits == WHOLE:
+                whole.add(position)
+        acks = _encode(whole, [each for each in messages if each.bits != WHOLE], cumulative)
         number, first, rest = self._sizes.get(transaction) or _RowSizes(0, 0, 0)
         self._catalogue.pending_acks.add(self._subscription_id, PendingAckRow(transaction, number, acks))
         sizes = _RowSizes(number + 1, first or len(acks), rest + len(acks) if first else 0)
         self._sizes[transaction] = sizes
         return sizes.rest > max(sizes.first, _JOINED_FROM_BYTES)
 
-    def replace(self, transaction: TxnId, messages: Iterable[AckedMessages], cumulative: CumulativeAck | None) -> None:
+    def replace(self, transaction: TxnId, pending: PendingAcks) -> None:
         """Store all that is pending in a transaction as one row, or none."""
-        listed = list(messages)
-        acks = _encode(listed, cumulative) if listed or cumulative is not None else b""
+        whole, batches = pending.parts_of(transaction)
+        cumulative = pending.cumulative_of(transaction)
+        acks = _encode(whole, batches, cumulative) if whole or batches or cumulative is not None else b""
         self._catalogue.pending_acks.replace(self._subscription_id, transaction, acks)
         self._sizes[transaction] = _RowSizes(1, len(acks), 0)
 
@@ -106,14 +111,8 @@ class _RowSizes(NamedTuple):
     rest: int
 
 
-def _encode(messages: Sequence[AckedMessages], cumulative: CumulativeAck | None) -> bytes:
-    whole = PositionSet()
-    batches: list[_Batch] = []
-    for position, bits, size in messages:
-        if bits == WHOLE:
-            whole.add(position)
-        else:
-            batches.append((*position, size, words_of_bits(bits)))
+def _encode(whole: PositionSet, parts: Iterable[AckedMessages], cumulative: CumulativeAck | None) -> bytes:
+    batches: list[_Batch] = [(*position, size, words_of_bits(bits)) for position, bits, size in parts]
     slot: _Batch | None = None
     if cumulative is not None:
         slot = (*cumulative.position, cumulative.size, words_of_bits(cumulative.left))

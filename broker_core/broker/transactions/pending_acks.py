@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from broker_core.base.positions import POSITION_EARLIEST, Position
+from broker_core.broker.positions import PositionSet
 from broker_core.broker.transactions.message_set import WHOLE, MessageSet
 from broker_core.wire.ack_sets import all_bits
 from broker_core.wire.heads import TxnId
@@ -109,10 +110,26 @@ class PendingAcks:
             return []
         return [AckedMessages(position, bits, self.sizes.get(position, 1)) for position, bits in messages.items()]
 
+    def parts_of(self, transaction: TxnId) -> tuple[PositionSet, list[AckedMessages]]:
+        """The same in another form: whole entries as bitmaps, and the rest."""
+        messages = self._of.get(transaction)
+        if messages is None:
+            return PositionSet(), []
+        batches = [
+            AckedMessages(each, bits, self.sizes.get(each, 1)) for each, bits in sorted(messages.batches.items())
+        ]
+        return messages.whole, batches
+
     def cumulative_of(self, transaction: TxnId) -> CumulativeAck | None:
         """The cumulative acknowledgement of one transaction."""
         slot = self.cumulative
         return slot if slot is not None and slot.transaction == transaction else None
+
+    def in_transaction(self, transaction: TxnId, position: Position) -> AckedMessages:
+        """The messages of one entry that one transaction acknowledges one by one."""
+        messages = self._of.get(transaction)
+        bits = 0 if messages is None else messages.get(position)
+        return AckedMessages(position, bits, self.sizes.get(position, 1))
 
     def untouched_from(self, position: Position) -> bool:
         """Whether it is certain that nothing at or after ``position`` is pending: the usual case of a new read."""
@@ -195,6 +212,14 @@ class PendingAcks:
             self._release(position, bits)
         self._tidy()
         return Ended(ended, cumulative)
+
+    def take_back(self, transaction: TxnId, position: Position, bits: int) -> None:
+        """Messages of one entry are not acknowledged in ``transaction`` after all."""
+        messages = self._of.get(transaction)
+        if messages is not None and (bits := messages.get(position) & bits):
+            messages.remove(position, bits)
+            self._release(position, bits)
+            self._tidy()
 
     # -- ordinary acknowledgements, which win
 

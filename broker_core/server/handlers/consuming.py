@@ -22,6 +22,7 @@ from broker_core.base.errors import (
 from broker_core.base.limits import CONSUMER_NAME_BYTES_MAX
 from broker_core.base.names import TopicName, check_properties, check_subscription_name
 from broker_core.base.positions import Position, to_signed64, to_unsigned64
+from broker_core.broker.consumer import Consumer
 from broker_core.broker.requests import (
     AckId,
     AckKind,
@@ -234,25 +235,55 @@ def _ack_receipt(
 def handle_long_list(session: Session, long: LongList) -> Iterator[None]:
     """An ACK or a redelivery of very many messages, in steps; of an ACK all is checked before any of it is done."""
     yield from long.find()
-    if long.is_ack:
+    if not long.is_ack:
         for serialised, _is_last in long.commands():
-            command = commands.parse_command(serialised)
-            if _ack_problem(session, command.ack, long.ids) is not None:
-                handle_ack(session, command)  # which says so
-                return
+            handle_redeliver(session, commands.parse_command(serialised))
             yield
+        return
+    for serialised, _is_last in long.commands():
+        command = commands.parse_command(serialised)
+        if _ack_problem(session, command.ack, long.ids) is not None:
+            handle_ack(session, command)  # which says so
+            return
+        yield
+    transaction = _transaction(command.ack)
+    channel = session.consumers.get(command.ack.consumer_id)
+    if transaction is None or channel is None or command.ack.ack_type == CommandAck.Cumulative:
+        yield from _ack_in_steps(session, long)
+    else:
+        yield from _ack_in_transaction(session, long, transaction, channel.consumer, command.ack)
+
+
+def _ack_in_steps(session: Session, long: LongList) -> Iterator[None]:
     for serialised, is_last in long.commands():
         command = commands.parse_command(serialised)
-        if long.is_ack:
-            if _transaction(command.ack) is not None and _ack_problem(session, command.ack, long.ids) is not None:
-                handle_ack(session, command)  # another transaction came between the steps
-                return
-            if not is_last:
-                command.ack.ClearField("request_id")
-            handle_ack(session, command)
-        else:
-            handle_redeliver(session, command)
+        if not is_last:
+            command.ack.ClearField("request_id")
+        handle_ack(session, command)
         yield
+
+
+def _ack_in_transaction(
+    session: Session, long: LongList, transaction: TxnId, consumer: Consumer, one: CommandAck
+) -> Iterator[None]:
+    """All of the messages, or none, whatever others ask for between the steps. ``one`` is any part of the ACK."""
+    receipt = _ack_receipt(session, one.consumer_id, one.request_id, transaction)
+    on_done = receipt if one.HasField("request_id") else _nobody_asks
+    parts = consumer.begin_ack_in(transaction)
+    try:
+        for serialised, is_last in long.commands():
+            parts.take([_ack_id(data) for data in commands.parse_command(serialised).ack.message_id])
+            if is_last:
+                parts.end(on_done)
+            yield
+    except ServerError as error:
+        on_done(error)
+    finally:
+        parts.cancel()
+
+
+def _nobody_asks(_error: ServerError | None) -> None:
+    """The client wants no answer."""
 
 
 def _ack_problem(session: Session, ack: CommandAck, ids: int) -> ServerError | None:
