@@ -16,7 +16,6 @@ from broker_core.wire.frames import encode_command
 from broker_core.wire.heads import TxnId
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from tests.server.transaction_client import (
-    INVALID_STATUS,
     NO_COORDINATOR,
     NOT_ALLOWED,
     NOT_FOUND,
@@ -120,11 +119,10 @@ def test_requests_that_were_sent_together_are_all_answered(client: TransactionCl
     assert received(client, topic) == ["a0", "a1", "a2"]
 
 
-# -- each request in each state
+# -- refusals beside other messages (each request in each state: test_transaction_matrix)
 
 OPEN, COMMITTED, ABORTED, TIMED_OUT, UNKNOWN = "open", "committed", "aborted", "timed out", "unknown"
 STATES = (OPEN, COMMITTED, ABORTED, TIMED_OUT, UNKNOWN)
-ENDED = {COMMITTED: INVALID_STATUS, ABORTED: INVALID_STATUS, TIMED_OUT: INVALID_STATUS, UNKNOWN: NOT_FOUND}
 
 
 def in_state(client: TransactionClient, topic: str, state: str) -> TxnId:
@@ -139,18 +137,6 @@ def in_state(client: TransactionClient, topic: str, state: str) -> TxnId:
     while state == TIMED_OUT and client.add_partition(name, topic).code == OK:
         pass
     return name
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_add_in_each_state(client: TransactionClient, topic: str, state: str) -> None:
-    """9.3.2, 9.2.2 (T8, T17): once, twice, for the same topic and for another; the answer names the transaction."""
-    name = in_state(client, topic, state)
-    expected = ENDED.get(state, OK)
-    for _ in range(2):
-        answer = client.add_partition(name, topic, topic, "another", "not//valid")
-        assert answer == (BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE, name, expected)
-        answer = client.add_subscription(name, topic, "s")
-        assert answer == (BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE, name, expected)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -173,19 +159,6 @@ def test_send_in_each_state(client: TransactionClient, topic: str, state: str) -
     ]  # fmt: skip
     assert answers[2].send_receipt.message_id.entryId == answers[0].send_receipt.message_id.entryId + 1
     assert received(client, topic) == (["a0"] if state == COMMITTED else []) + ["n2", "n2"]
-
-
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("commit", [True, False])
-def test_end_in_each_state(client: TransactionClient, topic: str, state: str, commit: bool) -> None:
-    """9.6, 9.2.2 (T17): the same end again is a success, the other one is not, however often."""
-    name = in_state(client, topic, state)
-    happened = {OPEN: commit, COMMITTED: True, ABORTED: False, TIMED_OUT: False}
-    expected = NOT_FOUND if state == UNKNOWN else OK if happened[state] is commit else INVALID_STATUS
-    for _ in range(3):
-        assert client.end(name, commit=commit) == (BaseCommand.END_TXN_RESPONSE, name, expected)
-    if state != UNKNOWN:
-        assert received(client, topic) == (["a0"] if happened[state] else [])
 
 
 def test_an_end_without_an_action_is_refused(client: TransactionClient) -> None:
