@@ -32,6 +32,8 @@ from tests.client.conftest import Service
 
 IN_PYTHON: Final[Mapping[str, Callable[[str, Access], AnyClient]]] = {"ours": OurClient, "python": PythonClient}
 CLIENTS: Final = (*IN_PYTHON, "java", "go", "rust")
+WITH_TRANSACTIONS: Final = ("ours", "java", "go")
+"""Clients that can begin one; ``test_clients_have_transactions`` shows that the others cannot."""
 
 IMPATIENCE_MS: Final = 2_000
 """How long a behaviour that must fail waits for a message, which is as long as it takes on most machines."""
@@ -61,15 +63,29 @@ IN_ALL_KINDS_AMONG_PEERS: Final = frozenset(
 OURS: Final = "pulsarish"
 OURS_SECURED: Final = "pulsarish-secured"
 APACHE: Final = "apache"
+APACHE_TRANSACTIONS: Final = "apache-transactions"
 
 
-@pytest.hookimpl(tryfirst=True)  # so that the names of tests begin with the server
+_SERVERS_OF_TRANSACTIONS: Final = (
+    pytest.param(OURS, PLAIN.kind, id=OURS),
+    pytest.param(APACHE_TRANSACTIONS, PLAIN.kind, id=APACHE, marks=pytest.mark.pulsar),
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # so that the names of tests begin with the server and the client
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The servers of a behaviour: each broker, for each kind of access that it runs in."""
+    """The servers of a behaviour, each broker for each kind of access that it runs in; and its clients."""
+    transactional = "transactional" in metafunc.fixturenames
     if "service" in metafunc.fixturenames:
         among_peers = metafunc.function.__name__ in IN_ALL_KINDS_AMONG_PEERS
-        servers = [each for kind in _kinds(metafunc) for each in _servers(kind, among_peers=among_peers)]
+        kinds = _kinds(metafunc)
+        servers = [each for kind in kinds for each in _servers(kind, among_peers=among_peers)]
+        if transactional:
+            servers = list(_SERVERS_OF_TRANSACTIONS) if PLAIN.kind in kinds else []
         metafunc.parametrize(("server", "access"), servers)
+    if "cell" in metafunc.fixturenames:
+        limited = transactional and "all_clients" not in metafunc.fixturenames
+        metafunc.parametrize("cell", WITH_TRANSACTIONS if limited else CLIENTS, indirect=True)
 
 
 def _kinds(metafunc: pytest.Metafunc) -> Sequence[Kind]:
@@ -127,8 +143,9 @@ def service(server: str, access: Kind, request: pytest.FixtureRequest) -> Servic
     if server == OURS:
         broker: RunningBroker = request.getfixturevalue("our_broker")
         return Service(OURS, broker.service_url, broker.http_url)
-    if server == APACHE:
-        pulsar: ApachePulsar = request.getfixturevalue("apache_pulsar")
+    if server in (APACHE, APACHE_TRANSACTIONS):
+        fixture = "apache_pulsar" if server == APACHE else "apache_pulsar_transactions"
+        pulsar: ApachePulsar = request.getfixturevalue(fixture)
         return Service(APACHE, pulsar.service_url, pulsar.http_url)
     secured: SecuredServer = request.getfixturevalue("secured_server")
     return secured.service(access)
@@ -167,7 +184,17 @@ def rust_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield driver
 
 
-@pytest.fixture(params=CLIENTS)
+@pytest.fixture
+def transactional() -> None:
+    """For behaviours in which transactions are begun: the servers have them, and clients too, where they can."""
+
+
+@pytest.fixture
+def all_clients() -> None:
+    """For those of them that are also about clients which cannot begin one."""
+
+
+@pytest.fixture
 def cell(request: pytest.FixtureRequest, service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
     """One client on one server. A behaviour that must fail does so without the patience of others."""
     kind = request.param
@@ -177,7 +204,8 @@ def cell(request: pytest.FixtureRequest, service: Service, monkeypatch: pytest.M
         made = Cell(kind, service, IN_PYTHON[kind])
     else:
         driver: Driver = request.getfixturevalue(f"{kind}_driver")
-        made = Cell(kind, service, lambda url, access: DrivenClient(driver, url, access))
+        begins = "transactional" in request.fixturenames
+        made = Cell(kind, service, lambda url, access: DrivenClient(driver, url, access, transactions=begins))
     yield made
     made.close()
 

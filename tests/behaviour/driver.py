@@ -24,6 +24,9 @@ from broker_core.wire.proto.pulsar_api_pb2 import MessageIdData
 from tests.behaviour.access import PLAIN, Access
 from tests.behaviour.interface import (
     PATIENCE_MS,
+    TRANSACTION_MS,
+    AnyConsumer,
+    AnyProducer,
     CannotExpressError,
     ConsumerChoice,
     Id,
@@ -90,11 +93,11 @@ class DrivenClient:
     def __init__(self, driver: Driver, service_url: str, access: Access = PLAIN, *, transactions: bool = False) -> None:
         self._driver = driver
         said = {"url": service_url, "access": access.as_json(), "transactions": transactions}
-        self.number: int = driver.ask("client", **said)
+        self._number: int = driver.ask("client", **said)
         self._made: list[int] = []
 
     def _make(self, op: str, **request: object) -> Any:
-        made = self._driver.ask(op, client=self.number, **request)
+        made = self._driver.ask(op, client=self._number, **request)
         self._made.append(made["object"] if isinstance(made, dict) else made)
         return made
 
@@ -113,29 +116,66 @@ class DrivenClient:
     def table_view(self, topic: str) -> DrivenTableView:
         return DrivenTableView(self._driver, self._make("table_view", topic=topic))
 
+    def transaction(self, timeout_ms: int = TRANSACTION_MS) -> DrivenTransaction:
+        begun = self._driver.ask("transaction", client=self._number, timeout_ms=timeout_ms)
+        return DrivenTransaction(self._driver, begun)
+
     def close(self) -> None:
         made, self._made = self._made, []
         self._driver.ask("close", objects=made)
 
 
+class DrivenTransaction:
+    def __init__(self, driver: Driver, number: int) -> None:
+        self._driver = driver
+        self._number = number
+
+    def send(self, producer: AnyProducer, message: Outgoing) -> Id:
+        assert isinstance(producer, DrivenProducer)
+        return producer.send(message, self._number)
+
+    def send_together(self, producer: AnyProducer, messages: Sequence[Outgoing]) -> None:
+        assert isinstance(producer, DrivenProducer)
+        producer.send_together(messages, self._number)
+
+    def ack(self, consumer: AnyConsumer, message: Received) -> None:
+        assert isinstance(consumer, DrivenConsumer)
+        consumer.ack(message, self._number)
+
+    def ack_cumulative(self, consumer: AnyConsumer, message: Received) -> None:
+        assert isinstance(consumer, DrivenConsumer)
+        consumer.ack_cumulative(message, self._number)
+
+    def commit(self) -> None:
+        self._driver.ask("commit", transaction=self._number)
+
+    def abort(self) -> None:
+        self._driver.ask("abort", transaction=self._number)
+
+
 class DrivenProducer:
+    """``within``: the number of a transaction."""
+
     def __init__(self, driver: Driver, made: dict[str, Any]) -> None:
         self._driver = driver
-        self.number: int = made["object"]
+        self._number: int = made["object"]
         self.name = str(made["name"])
         self.last_sequence_id = int(made["last_sequence_id"])
 
-    def send(self, message: Outgoing) -> Id:
-        return _id(self._driver.ask("send", producer=self.number, **_fields(message)))
+    def send(self, message: Outgoing, within: int | None = None) -> Id:
+        return _id(self._driver.ask("send", producer=self._number, transaction=within, **_fields(message)))
 
-    def send_together(self, messages: Sequence[Outgoing]) -> None:
-        self._driver.ask("send_together", producer=self.number, messages=[_fields(each) for each in messages])
+    def send_together(self, messages: Sequence[Outgoing], within: int | None = None) -> None:
+        several = [_fields(each) for each in messages]
+        self._driver.ask("send_together", producer=self._number, transaction=within, messages=several)
 
     def close(self) -> None:
-        self._driver.ask("close", objects=[self.number])
+        self._driver.ask("close", objects=[self._number])
 
 
 class DrivenConsumer:
+    """``within``: the number of a transaction."""
+
     def __init__(self, driver: Driver, number: int, queue_size: int) -> None:
         self._driver = driver
         self._number = number
@@ -148,11 +188,11 @@ class DrivenConsumer:
         # Without a queue this client receives without a deadline only.
         return _received(self._ask("receive", timeout_ms=timeout_ms if self._has_queue else None))
 
-    def ack(self, message: Received) -> None:
-        self._ask("ack", message=message.own)
+    def ack(self, message: Received, within: int | None = None) -> None:
+        self._ask("ack", message=message.own, transaction=within)
 
-    def ack_cumulative(self, message: Received) -> None:
-        self._ask("ack_cumulative", message=message.own)
+    def ack_cumulative(self, message: Received, within: int | None = None) -> None:
+        self._ask("ack_cumulative", message=message.own, transaction=within)
 
     def nack(self, message: Received) -> None:
         self._ask("nack", message=message.own)

@@ -55,6 +55,7 @@ PYTHON: Final = {
     ),
     "it pauses listeners only": ("test_a_paused_consumer_takes_no_more",),
     "it sends a delayed message before the batch that is open": ("test_a_delayed_message_keeps_its_place_in_the_log",),
+    "it has no transactions": ("test_clients_have_transactions",),
     "it sends no negative number": ("test_an_event_time_before_1970_is_a_negative_number",),
     "it cannot unsubscribe by force": ("test_unsubscribing_by_force_disconnects_others",),
     "its readers begin at an id only": ("test_a_reader_begins_so_long_ago",),
@@ -96,6 +97,13 @@ GO: Final = {
     ),
     "it shows a message that travels alone as the first of a batch": ("test_a_delayed_message_travels_alone",),
     "it sends a delayed message before the batch that is open": ("test_a_delayed_message_keeps_its_place_in_the_log",),
+    "it acknowledges nothing cumulatively in a transaction": (
+        "test_a_cumulative_one_counts_with_its_transaction",
+        "test_a_cumulative_one_is_refused_in_a_transaction_where_messages_are_shared",
+    ),
+    "its transaction also acknowledges what others have acknowledged of a batch before": (
+        "test_transactions_share_a_batch",
+    ),
 }
 
 RUST: Final = {
@@ -185,6 +193,7 @@ RUST: Final = {
     **JAVA,
     "it cannot pause": ("test_a_paused_consumer_takes_no_more",),
     "it cannot unsubscribe by force": ("test_unsubscribing_by_force_disconnects_others",),
+    "it has no transactions": PYTHON["it has no transactions"],
     "it knows no watches": ("test_a_broker_tells_of_topics_that_match_a_pattern",),
     "it does not tell the end of a topic": ("test_consumers_are_told_the_end_of_a_terminated_topic",),
 }
@@ -205,6 +214,20 @@ LOST_TO_GO: Final = (
     "the Go client takes every refusal of a connection for a lost one, and tries again until it gives up"
 )
 UNTOLD: Final = "the Rust client says that it could not connect, and not why"
+
+GO_ABORTS: Final = (
+    "test_messages_of_a_transaction_are_read_all_or_none[abort]",
+    "test_an_aborted_transaction_leaves_others_alone",
+    "test_a_batch_ends_with_its_transaction[abort]",
+    "test_a_chunked_message_ends_with_its_transaction[abort]",
+    "test_a_delayed_message_needs_its_time_and_its_commit",
+    "test_a_transaction_spans_partitions",
+    "test_a_transaction_whose_time_is_over_is_aborted",
+    "test_nothing_is_added_to_a_transaction_that_has_ended[abort]",
+    "test_a_transaction_goes_on_after_an_unload",
+    "test_a_reader_knows_where_the_readable_end_is",
+    "test_messages_are_taken_and_made_in_one_transaction",
+)
 
 EXCEPTIONS: Final[tuple[Exempt, ...]] = (
     *(Exempt(behaviour, "go", "*", LOST_TO_GO, waits=True) for behaviour in NO_WAY_IN),
@@ -259,6 +282,26 @@ EXCEPTIONS: Final[tuple[Exempt, ...]] = (
         "a producer of the Rust client that was thrown out comes back at once, and Apache Pulsar takes its message",
     ),
     Exempt("*", "rust", "*", "the Rust client has no certificates of its own", access="mtls"),
+    *(
+        Exempt(
+            behaviour,
+            "go",
+            "apache",
+            "semantics 9.1.3: the Go client names the transaction on SEND alone, and Apache Pulsar, which looks for it "
+            "in the metadata, gives out what is aborted (apache/pulsar-client-go#1498)",
+        )
+        for behaviour in GO_ABORTS
+    ),
+    *(
+        Exempt(
+            f"test_acknowledged_messages_come_again_after_an_abort[{kind}-batch]",
+            "go",
+            "apache",
+            "semantics 9.8.2: the Go client acknowledges what it had of the batch again with each message, which "
+            "Apache Pulsar takes for a conflict of the transaction with itself",
+        )
+        for kind in ("Exclusive", "Failover", "Shared", "Key_Shared")
+    ),
     Exempt(
         "test_a_message_of_the_largest_size_arrives_and_a_larger_one_is_refused",
         "rust",

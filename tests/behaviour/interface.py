@@ -26,6 +26,10 @@ SILENCE_MS: Final = 300
 """How long to wait before saying that nothing comes, where no later message can prove it."""
 
 
+TRANSACTION_MS: Final = 120_000
+"""How long a transaction may be open: longer than any behaviour takes that is not about its time."""
+
+
 class RefusedError(Exception):
     """The client or the broker refused; ``kind`` is the error's name without Error or Exception at its end."""
 
@@ -202,6 +206,24 @@ class AnyTableView(Protocol):
     def close(self) -> None: ...
 
 
+class AnyTransaction(Protocol):
+    """What is sent and acknowledged in it counts once it is committed. Each call waits for the broker's answer."""
+
+    def send(self, producer: AnyProducer, message: Outgoing) -> Id: ...
+
+    def send_together(self, producer: AnyProducer, messages: Sequence[Outgoing]) -> None:
+        """As ``AnyProducer.send_together``."""
+        ...
+
+    def ack(self, consumer: AnyConsumer, message: Received) -> None: ...
+
+    def ack_cumulative(self, consumer: AnyConsumer, message: Received) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
 class AnyClient(Protocol):
     """One client; ``close`` takes all that was made from it along."""
 
@@ -214,5 +236,7 @@ class AnyClient(Protocol):
         ...
 
     def table_view(self, topic: str) -> AnyTableView: ...
+
+    def transaction(self, timeout_ms: int = TRANSACTION_MS) -> AnyTransaction: ...
 
     def close(self) -> None: ...

@@ -23,12 +23,16 @@ from broker_core.client import (
     Producer,
     Reader,
     TableView,
+    Transaction,
 )
 from tests.behaviour.access import Access
 from tests.behaviour.interface import (
     EARLIEST,
     LATEST,
     PATIENCE_MS,
+    TRANSACTION_MS,
+    AnyConsumer,
+    AnyProducer,
     ConsumerChoice,
     Id,
     Outgoing,
@@ -112,9 +116,42 @@ class OurClient:
         with _errors():
             return OurTableView(self._client.create_table_view(topic))
 
+    def transaction(self, timeout_ms: int = TRANSACTION_MS) -> OurTransaction:
+        with _errors():
+            return OurTransaction(self._client.new_transaction(timeout_ms / 1000))
+
     def close(self) -> None:
         with _errors():
             self._client.close()
+
+
+class OurTransaction:
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    def send(self, producer: AnyProducer, message: Outgoing) -> Id:
+        assert isinstance(producer, OurProducer)
+        return producer.send(message, self._transaction)
+
+    def send_together(self, producer: AnyProducer, messages: Sequence[Outgoing]) -> None:
+        assert isinstance(producer, OurProducer)
+        producer.send_together(messages, self._transaction)
+
+    def ack(self, consumer: AnyConsumer, message: Received) -> None:
+        assert isinstance(consumer, OurConsumer)
+        consumer.ack(message, self._transaction)
+
+    def ack_cumulative(self, consumer: AnyConsumer, message: Received) -> None:
+        assert isinstance(consumer, OurConsumer)
+        consumer.ack_cumulative(message, self._transaction)
+
+    def commit(self) -> None:
+        with _errors():
+            self._transaction.commit()
+
+    def abort(self) -> None:
+        with _errors():
+            self._transaction.abort()
 
 
 class OurProducer:
@@ -123,14 +160,14 @@ class OurProducer:
         self.name = producer.name
         self.last_sequence_id = producer.last_sequence_id
 
-    def send(self, message: Outgoing) -> Id:
+    def send(self, message: Outgoing, within: Transaction | None = None) -> Id:
         with _errors():
-            return _id(self._producer.send(message.value, **_fields(message)))
+            return _id(self._producer.send(message.value, txn=within, **_fields(message)))
 
-    def send_together(self, messages: Sequence[Outgoing]) -> None:
+    def send_together(self, messages: Sequence[Outgoing], within: Transaction | None = None) -> None:
         with _errors():
             for message in messages:
-                self._producer.send_async(message.value, **_fields(message))
+                self._producer.send_async(message.value, txn=within, **_fields(message))
             self._producer.flush()
 
     def close(self) -> None:
@@ -145,13 +182,13 @@ class OurConsumer:
     def receive(self, timeout_ms: int) -> Received | None:
         return _received(lambda: self._consumer.receive(timeout_ms / 1000))
 
-    def ack(self, message: Received) -> None:
+    def ack(self, message: Received, within: Transaction | None = None) -> None:
         with _errors():
-            self._consumer.acknowledge(_message(message))
+            self._consumer.acknowledge(_message(message), wait=within is not None, txn=within)
 
-    def ack_cumulative(self, message: Received) -> None:
+    def ack_cumulative(self, message: Received, within: Transaction | None = None) -> None:
         with _errors():
-            self._consumer.acknowledge_cumulative(_message(message))
+            self._consumer.acknowledge_cumulative(_message(message), wait=within is not None, txn=within)
 
     def nack(self, message: Received) -> None:
         with _errors():

@@ -21,6 +21,8 @@ from tests.behaviour.interface import (
     EARLIEST,
     LATEST,
     PATIENCE_MS,
+    TRANSACTION_MS,
+    AnyTransaction,
     CannotExpressError,
     ConsumerChoice,
     Id,
@@ -141,6 +143,9 @@ class PythonClient:
     def table_view(self, topic: str) -> PythonTableView:
         with _errors():
             return PythonTableView(self._client.create_table_view(topic))
+
+    def transaction(self, timeout_ms: int = TRANSACTION_MS) -> AnyTransaction:
+        raise CannotExpressError("transactions")
 
     def close(self) -> None:
         with _errors():

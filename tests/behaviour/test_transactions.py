@@ -11,7 +11,7 @@ import pytest
 from broker_core.testing.running_broker import RunningBroker
 from tests.behaviour.access import PLAIN
 from tests.behaviour.driver import DrivenClient, Driver
-from tests.behaviour.interface import AnyClient, ProducerChoice
+from tests.behaviour.interface import AnyClient
 from tests.behaviour.our_client import OurClient
 from tests.behaviour.python_client import PythonClient
 from tests.spark.transactions import JavaWriter, all_kinds
@@ -29,11 +29,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 def writer_of(java_driver: Driver, broker: RunningBroker) -> Iterator[Callable[[str], JavaWriter]]:
     """Makes producers of one Java client with transactions."""
     with closing(DrivenClient(java_driver, broker.service_url, transactions=True)) as client:
-
-        def make(topic: str) -> JavaWriter:
-            return JavaWriter(java_driver, client.number, client.producer(topic, ProducerChoice()).number)
-
-        yield make
+        yield lambda topic: JavaWriter(client, topic)
 
 
 def read(client: AnyClient, topic: str) -> list[int]:

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, Protocol
 
 from broker_core.base.names import TopicName
 from tests.behaviour.driver import DrivenClient, Driver
-from tests.behaviour.interface import ProducerChoice
+from tests.behaviour.interface import AnyClient, AnyTransaction, Outgoing, ProducerChoice
 from tests.spark.brokers import Broker
 
 
@@ -77,36 +76,30 @@ def all_kinds(writer: Writer) -> list[int]:
 class JavaWriter:
     """On any broker."""
 
-    def __init__(self, driver: Driver, client: int, producer: int) -> None:
-        self._driver = driver
+    def __init__(self, client: AnyClient, topic: str) -> None:
         self._client = client
-        self._producer = producer
+        self._producer = client.producer(topic, ProducerChoice())
 
-    def send(self, *values: int, within: int | None = None) -> None:
+    def send(self, *values: int, within: AnyTransaction | None = None) -> None:
         for value in values:
-            fields = {"producer": self._producer, "value": base64.b64encode(str(value).encode()).decode()}
+            message = Outgoing(value=str(value))
             if within is None:
-                self._driver.ask("send", **fields)
+                self._producer.send(message)
             else:
-                self._driver.ask("send_within", transaction=within, **fields)
+                within.send(self._producer, message)
 
-    def begin(self) -> int:
-        begun: int = self._driver.ask("transaction", client=self._client)
-        return begun
+    def begin(self) -> AnyTransaction:
+        return self._client.transaction()
 
-    def commit(self, transaction: int) -> None:
-        self._driver.ask("commit", transaction=transaction)
+    def commit(self, transaction: AnyTransaction) -> None:
+        transaction.commit()
 
-    def abort(self, transaction: int) -> None:
-        self._driver.ask("abort", transaction=transaction)
+    def abort(self, transaction: AnyTransaction) -> None:
+        transaction.abort()
 
 
 @contextmanager
 def java_writer(driver: Driver, cell: Broker, topic: str) -> Iterator[Writer]:
     """A writer with transactions of Pulsar's own."""
-    client = DrivenClient(driver, cell.service_url, transactions=True)
-    producer = client.producer(str(TopicName.parse(topic)), ProducerChoice())
-    try:
-        yield JavaWriter(driver, client.number, producer.number)
-    finally:
-        client.close()
+    with closing(DrivenClient(driver, cell.service_url, transactions=True)) as client:
+        yield JavaWriter(client, str(TopicName.parse(topic)))

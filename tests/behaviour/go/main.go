@@ -51,6 +51,9 @@ var operations = map[string]operation{
 	"has_message_available": (*driver).hasMessageAvailable,
 	"table_view":            (*driver).tableView,
 	"table":                 (*driver).table,
+	"transaction":           (*driver).transaction,
+	"commit":                (*driver).commit,
+	"abort":                 (*driver).abort,
 }
 
 func main() {
@@ -103,7 +106,7 @@ type cannotExpress string
 
 func (what cannotExpress) Error() string { return string(what) }
 
-var serverError = regexp.MustCompile(`server error: (\w+)|^(\w+Error)$`)
+var serverError = regexp.MustCompile(`(?:server|response) error: (\w+)|^(\w+Error)$`)
 
 // The server's name of the error where it sent one, else the client's.
 func kind(err error) string {
@@ -115,6 +118,9 @@ func kind(err error) string {
 		return found[1] + found[2]
 	}
 	var known *pulsar.Error
+	if errors.As(err, &known) && known.Result() == pulsar.InvalidStatus {
+		return "InvalidStatus" // which the client has no name for
+	}
 	if errors.As(err, &known) {
 		return regexp.MustCompile(`\w+$`).FindString(known.Error())
 	}

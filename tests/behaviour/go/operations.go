@@ -15,11 +15,11 @@ import (
 
 // -- clients
 
-// One for each address and access, for ever.
+// One for each address and access, for ever. One more for transactions.
 func (d *driver) client(asked *request) (any, error) {
 	d.making.Lock()
 	defer d.making.Unlock()
-	name := fmt.Sprint(asked.URL, asked.Access)
+	name := fmt.Sprint(asked.URL, asked.Transactions, asked.Access)
 	if known, made := d.clients[name]; made {
 		return known, nil
 	}
@@ -33,6 +33,7 @@ func (d *driver) client(asked *request) (any, error) {
 		Authentication:        shown,
 		TLSTrustCertsFilePath: asked.Access.TrustCerts,
 		TLSValidateHostname:   true,
+		EnableTransaction:     asked.Transactions,
 	})
 	if err != nil {
 		return nil, err
@@ -101,7 +102,9 @@ func (d *driver) producer(asked *request) (any, error) {
 }
 
 func (d *driver) send(asked *request) (any, error) {
-	id, err := object[pulsar.Producer](d, asked.Producer).Send(context.Background(), asked.message())
+	message := asked.message()
+	message.Transaction = d.within(asked)
+	id, err := object[pulsar.Producer](d, asked.Producer).Send(context.Background(), message)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +121,9 @@ func (d *driver) sendTogether(asked *request) (any, error) {
 			}
 			sent <- err
 		}
-		producer.SendAsync(context.Background(), fields.message(), receipt)
+		message := fields.message()
+		message.Transaction = d.within(asked)
+		producer.SendAsync(context.Background(), message, receipt)
 	}
 	failed := producer.FlushWithCtx(context.Background())
 	for range asked.Messages {
@@ -226,10 +231,17 @@ func (d *driver) receive(asked *request) (any, error) {
 }
 
 func (d *driver) ack(asked *request) (any, error) {
-	return nil, object[*subscribed](d, asked.Consumer).Ack(object[pulsar.Message](d, asked.Message))
+	consumer, message := object[*subscribed](d, asked.Consumer), object[pulsar.Message](d, asked.Message)
+	if transaction := d.within(asked); transaction != nil {
+		return nil, consumer.AckWithTxn(message, transaction)
+	}
+	return nil, consumer.Ack(message)
 }
 
 func (d *driver) ackCumulative(asked *request) (any, error) {
+	if asked.Transaction != nil {
+		return nil, cannotExpress("a cumulative acknowledgement in a transaction")
+	}
 	return nil, object[*subscribed](d, asked.Consumer).AckCumulative(object[pulsar.Message](d, asked.Message))
 }
 
@@ -322,4 +334,30 @@ func (d *driver) tableView(asked *request) (any, error) {
 
 func (d *driver) table(asked *request) (any, error) {
 	return object[pulsar.TableView](d, asked.View).Entries(), nil
+}
+
+// -- transactions
+
+func (d *driver) transaction(asked *request) (any, error) {
+	begun, err := object[pulsar.Client](d, asked.Client).NewTransaction(milliseconds(*asked.TimeoutMs))
+	if err != nil {
+		return nil, err
+	}
+	return d.kept(begun), nil
+}
+
+// That of the request; nil where it names none.
+func (d *driver) within(asked *request) pulsar.Transaction {
+	if asked.Transaction == nil {
+		return nil
+	}
+	return object[pulsar.Transaction](d, *asked.Transaction)
+}
+
+func (d *driver) commit(asked *request) (any, error) {
+	return nil, d.within(asked).Commit(context.Background())
+}
+
+func (d *driver) abort(asked *request) (any, error) {
+	return nil, d.within(asked).Abort(context.Background())
 }

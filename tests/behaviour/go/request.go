@@ -20,6 +20,9 @@ type request struct {
 
 	Client, Producer, Consumer, Reader, View, Message int64
 
+	Transactions bool
+	Transaction  *int64
+
 	Topic, Subscription, Name, Pattern, Type string
 	Topics                                   []string
 

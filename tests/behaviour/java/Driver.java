@@ -45,6 +45,7 @@ import org.apache.pulsar.client.api.SubscriptionType;
 import org.apache.pulsar.client.api.TableView;
 import org.apache.pulsar.client.api.TypedMessageBuilder;
 import org.apache.pulsar.client.api.transaction.Transaction;
+import org.apache.pulsar.client.impl.transaction.TransactionImpl;
 
 /**
  * The official Java client behind a line protocol: one JSON object a line on stdin, one answer a line on stdout.
@@ -113,12 +114,9 @@ public final class Driver {
             case "producer":
                 return producer(request);
             case "send":
-                return idOf(message(this.<Producer<byte[]>>object(request, "producer").newMessage(), request).send());
+                return idOf(message(newMessage(object(request, "producer"), request), request).send());
             case "transaction":
-                return kept(Transactions.begun(object(request, "client")));
-            case "send_within":
-                return idOf(message(Transactions.of(object(request, "producer"), object(request, "transaction")), request)
-                        .send());
+                return kept(Transactions.begun(object(request, "client"), request.get("timeout_ms").asLong()));
             case "commit":
                 Transactions.commit(object(request, "transaction"));
                 return null;
@@ -154,10 +152,20 @@ public final class Driver {
                         ? consumer.receive(request.get("timeout_ms").asInt(), TimeUnit.MILLISECONDS)
                         : consumer.receive());
             case "ack":
-                consumer.acknowledge(this.<Message<byte[]>>object(request, "message"));
+                Message<byte[]> one = object(request, "message");
+                if (request.hasNonNull("transaction")) {
+                    Transactions.acknowledge(consumer, one, object(request, "transaction"));
+                } else {
+                    consumer.acknowledge(one);
+                }
                 break;
             case "ack_cumulative":
-                consumer.acknowledgeCumulative(this.<Message<byte[]>>object(request, "message"));
+                Message<byte[]> last = object(request, "message");
+                if (request.hasNonNull("transaction")) {
+                    Transactions.acknowledgeCumulative(consumer, last, object(request, "transaction"));
+                } else {
+                    consumer.acknowledgeCumulative(last);
+                }
                 break;
             case "nack":
                 consumer.negativeAcknowledge(this.<Message<byte[]>>object(request, "message"));
@@ -298,11 +306,19 @@ public final class Driver {
         return message;
     }
 
+    private TypedMessageBuilder<byte[]> newMessage(Producer<byte[]> producer, JsonNode request) {
+        boolean within = request.hasNonNull("transaction");
+        return within ? Transactions.of(producer, object(request, "transaction")) : producer.newMessage();
+    }
+
     private JsonNode sendTogether(JsonNode request) throws Exception {
         Producer<byte[]> producer = object(request, "producer");
+        if (request.hasNonNull("transaction")) {
+            Transactions.join(producer, object(request, "transaction"));
+        }
         List<CompletableFuture<MessageId>> sent = new ArrayList<>();
         for (JsonNode fields : request.get("messages")) {
-            sent.add(message(producer.newMessage(), fields).sendAsync());
+            sent.add(message(newMessage(producer, request), fields).sendAsync());
         }
         producer.flush();
         ArrayNode ids = json.createArrayNode();
@@ -385,12 +401,30 @@ public final class Driver {
 
     /** A class of its own, which is not loaded for clients that do not have the type. */
     private static final class Transactions {
-        static Transaction begun(PulsarClient client) throws Exception {
-            return client.newTransaction().withTransactionTimeout(10, TimeUnit.MINUTES).build().get();
+        static Transaction begun(PulsarClient client, long timeoutMillis) throws Exception {
+            return client.newTransaction().withTransactionTimeout(timeoutMillis, TimeUnit.MILLISECONDS).build().get();
         }
 
         static TypedMessageBuilder<byte[]> of(Producer<byte[]> producer, Transaction transaction) {
             return producer.newMessage(transaction);
+        }
+
+        /**
+         * The first message of a topic waits until the coordinator knows of the topic, and a flush does not wait for it: a
+         * batch would stay open.
+         */
+        static void join(Producer<byte[]> producer, Transaction transaction) throws Exception {
+            ((TransactionImpl) transaction).registerProducedTopic(producer.getTopic()).get();
+        }
+
+        static void acknowledge(Consumer<byte[]> consumer, Message<byte[]> message, Transaction transaction)
+                throws Exception {
+            consumer.acknowledgeAsync(message.getMessageId(), transaction).get();
+        }
+
+        static void acknowledgeCumulative(Consumer<byte[]> consumer, Message<byte[]> message, Transaction transaction)
+                throws Exception {
+            consumer.acknowledgeCumulativeAsync(message.getMessageId(), transaction).get();
         }
 
         static void commit(Transaction transaction) throws Exception {
