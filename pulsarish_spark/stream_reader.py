@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -92,7 +93,7 @@ class StreamDriver(Protocol[O]):
         ...
 
 
-def _new_driver(options: ReadOptions, client: Client) -> StreamDriver[Any]:
+def _new_driver(options: ReadOptions, client: Client, closing: contextlib.ExitStack) -> StreamDriver[Any]:
     LossPolicy.of(options).prepare()
     if options.queue is not None:
         from pulsarish_spark.queue.queue_driver import open_queue
@@ -100,7 +101,10 @@ def _new_driver(options: ReadOptions, client: Client) -> StreamDriver[Any]:
         return open_queue(options, options.queue, client)
     from pulsarish_spark.positions.position_driver import PositionDriver
 
-    return PositionDriver(options, client)
+    views = replace(options.address, compacted=True)
+    return PositionDriver(
+        options, client, view_client=closing.enter_context(connected(views)) if options.compacted else None
+    )
 
 
 class _LastDocument:
@@ -193,7 +197,7 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
             options = self._options()
             closing = contextlib.ExitStack()
             client = closing.enter_context(connected(options.address))
-            self._driver_state = _new_driver(options, client)
+            self._driver_state = _new_driver(options, client, closing)
             closing.callback(self._driver_state.close)
             self._closing = closing
             if self._bounded:

@@ -76,7 +76,7 @@ class _Sending(Protocol):
 class AsyncClient:
     """A client of the cluster at ``service_url``. Make it while an event loop runs, and use it on that loop only.
 
-    It has 40 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
+    It has 41 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
     applications; the work is done behind it.
     """
 
@@ -337,6 +337,18 @@ class AsyncClient:
     ) -> list[EntryRef | None]:
         """``first_entry_at`` of several topics and positions, asked all at once."""
         return await gathered(lambda place: self.first_entry_at(*place, unmade_ok=unmade_ok), places)
+
+    async def first_position_since(self, topic: str, publish_time_ms: int) -> Position | None:
+        """The first message that was published at or after this time, as the broker finds it; None if there is none."""
+        compacted = self.config.compacted_entries
+        reader = await self.create_reader(topic, receiver_queue_size=0, read_compacted=compacted)
+        try:
+            await reader.seek(publish_time_ms)
+            if not await reader.has_message_available():
+                return None
+            return (await reader.read_next(self.config.operation_timeout_s)).message_id.position
+        finally:
+            await reader.close()
 
     async def published_at(
         self, places: Sequence[tuple[str, Position]], *, from_memory: bool = True

@@ -117,7 +117,8 @@ def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
     view = BrokerView(client)
     # With a name of its own no subscription is there, so none is looked for.
     cursors = Cursors(client, options.subscription, SystemClock())
-    first_start = FirstStart(view, cursors, options, LossPolicy(options.on_loss == "fail"))
+    policy = LossPolicy(options.on_loss == "fail", compacted=options.compacted)
+    first_start = FirstStart(view, cursors, options, policy)
     stands, busy = _stands(view, layout.names, options.subscription)
     notes = []
     try:
@@ -132,6 +133,8 @@ def _stream(client: Client, options: ReadOptions, layout: Layout) -> _Read:
         notes.append(f"the query would be refused: {error}")
     if busy:
         notes.append("a consumer is connected to the subscription, so where it stands is not known")
+    if options.compacted:
+        notes.append("places and rows are those of the log; what is compacted has fewer")
     notes += _expiry_notes(client, options, found)
     subscription = SubscriptionFound(options.subscription or None, bool(stands or busy), bool(busy))
     return _Read(_ending(view, options, found), subscription, notes)

@@ -66,6 +66,7 @@ class ReadOptions:
     initial_position: Word | None = None  # where a subscription begins that is not there
     skip_unread: bool = False
     discovery_s: float = DISCOVERY_S
+    compacted: bool = False
     queue: QueueOptions | None = None  # None: the query reads alone, by positions
 
     def columns_of(self, topic: str) -> TopicColumns:
@@ -149,7 +150,10 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
     check_following(given)
     selection = selection_of(given)
     return ReadOptions(
-        address=replace(address_of(given, environment), compacted=given.get(READ_COMPACTED, False)),
+        # A stream reads the log as well.
+        address=replace(
+            address_of(given, environment), compacted=side is Side.BATCH_READ and given.get(READ_COMPACTED, False)
+        ),
         selection=selection,
         columns=columns_of(given),
         given_names=given_names(texts_of(raw)),

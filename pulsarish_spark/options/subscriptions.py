@@ -104,6 +104,7 @@ _REFUSED: Final = {
     "keyHashRange": "the broker says which messages come, and what comes is not dropped",
     "startingEventTime": "what comes is not dropped; filter on event_time",
     "endingEventTime": "what comes is not dropped; filter on event_time",
+    "readCompacted": "brokers give the view of a compacted topic to one consumer alone",
     "topicWeights": "the broker says which messages come",
 }
 """Options of a stream by positions, and why they mean nothing here."""

@@ -78,11 +78,11 @@ SELECTING: Final = (
         flag,
         "true",
         "Of compacted topics only the last message of each key, as far as they are compacted, and all that has come "
-        "since. What compaction has left out is not lost; that startingOffsets names such a message is no error.",
+        "since. What compaction has left out is not lost; that startingOffsets names such a message is no error. A "
+        "stream reads what is compacted when it begins, and from there on every message, deletions of keys too "
+        "([losses.md](losses.md#compacted-topics)).",
         ("pulsar.reader.readCompacted", "pulsar.consumer.readCompacted"),
-        wrong_side="a stream reads each message once, and compaction takes some out of what it has read; "
-        "read with spark.read, or keep the newest row of each key",
-        sides=Side.BATCH_READ,
+        fills="compacted",
     ),
     Option(
         "topicsPattern",

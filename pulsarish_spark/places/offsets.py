@@ -16,6 +16,8 @@ a word that is no full topic name, so that a reader who knows fewer words still 
 - ``"seen"`` is the end of a partition whose batch stops before it: there are messages that must come.
 - ``"published"`` is the publish time, in milliseconds, of the entry before the next one, by which a restarted query
   knows it again: a broker that was restored from an older copy gives its id to another entry.
+- ``"view"`` is the end of the compacted view that the query reads first (``viewing.view_then_log``), of partitions that
+  the batch begins before it.
 - ``"behind"``, in progress reports only, is how many entries were left, where the two offsets do not tell.
 
 ``"subscription"`` is the name of the query's subscription, by which a restarted query finds it. ``"pattern"`` is the
@@ -42,7 +44,8 @@ _SUBSCRIPTION: Final = "subscription"
 _PATTERN: Final = "pattern"
 _BEHIND: Final = "behind"
 _PUBLISHED: Final = "published"
-NO_TOPICS: Final = frozenset({_START, _ADDED, _SEEN, _SUBSCRIPTION, _PATTERN, _BEHIND, _PUBLISHED})
+_VIEW: Final = "view"
+NO_TOPICS: Final = frozenset({_START, _ADDED, _SEEN, _SUBSCRIPTION, _PATTERN, _BEHIND, _PUBLISHED, _VIEW})
 """Keys of an offset that are no topics. Full names of topics look different."""
 
 _TEXT: Final = re.compile(r"(-?\d+):(-?\d+)(?::-?\d+:(\d+))?(?:@(\d+))?")
@@ -105,7 +108,8 @@ class Points(NamedTuple):
 
     ``start``: where the first batch begins that has the partition; only in its end. ``seen``: the end of the partition
     when the offset was made, if it had more. ``behind``: entries between the end of the last batch and ``at``.
-    ``published_ms``: publish time of the entry before ``at``; None in offsets of older versions, too.
+    ``published_ms``: publish time of the entry before ``at``; None in offsets of older versions, too. ``view_end``:
+    where the log is read and no compacted view; None: the batch has begun behind that.
     """
 
     at: Offset
@@ -113,6 +117,7 @@ class Points(NamedTuple):
     seen: Offset | None = None
     behind: int | None = None
     published_ms: int | None = None
+    view_end: Offset | None = None
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,8 @@ class SourceOffset:
             document[_ADDED] = _to_map(added)
         if seen := {key: points.seen for key, points in self.points.items() if points.seen is not None}:
             document[_SEEN] = _to_map(seen)
+        if view := {key: points.view_end for key, points in self.points.items() if points.view_end is not None}:
+            document[_VIEW] = _to_map(view)
         if self.subscription:
             document[_SUBSCRIPTION] = self.subscription
         if self.pattern:
@@ -184,7 +191,7 @@ class SourceOffset:
             topics = {topic: found for topic, found in document.items() if topic not in NO_TOPICS}
             points = {key: Points(Offset.parse(text)) for key, text in by_partition(topics).items()}
             starts = _from_map(document.get(_START) or document.get(_ADDED, {}))
-            seen = _from_map(document.get(_SEEN, {}))
+            seen, view = (_from_map(document.get(word, {})) for word in (_SEEN, _VIEW))
             counted = (by_partition(document.get(word, {})) for word in (_BEHIND, _PUBLISHED))
             behind, published = ({key: int(number) for key, number in found.items()} for found in counted)
             subscription, pattern = document.get(_SUBSCRIPTION, ""), document.get(_PATTERN, "")
@@ -196,8 +203,10 @@ class SourceOffset:
                 hint="it was made by another source or a newer version; use a new checkpoint folder",
             ) from error
         # Few partitions have more than their next message, and what is said of one that is not read means nothing.
-        for key in points.keys() & (starts.keys() | seen.keys() | behind.keys() | published.keys()):
-            points[key] = Points(points[key].at, starts.get(key), seen.get(key), behind.get(key), published.get(key))
+        said = starts.keys() | seen.keys() | behind.keys() | published.keys() | view.keys()
+        for key in points.keys() & said:
+            numbers = behind.get(key), published.get(key)
+            points[key] = Points(points[key].at, starts.get(key), seen.get(key), *numbers, view.get(key))
         return cls(points, subscription, pattern, ends_first=document.get(_START) is not None)
 
 

@@ -210,7 +210,7 @@ def chunk_holds(subscription: str, planned: Iterable[Sequence[EntryRange]]) -> d
     """The chunk holds that tasks of a batch may have to make, by partition."""
     starts: dict[str, Position] = {}
     for ranges in planned:
-        for each in ranges:
+        for each in (each for each in ranges if not each.of_view):
             starts[each.name] = min(each.start.position, starts.get(each.name, each.start.position))
     name = chunk_hold_name(subscription)
     return {partition: ChunkHold(name, start) for partition, start in starts.items()}

@@ -13,6 +13,7 @@ ever.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from broker_core.base.clock import BlockingClock, SystemClock
@@ -36,11 +37,13 @@ from pulsarish_spark.positions.expiry_watch import ExpiryWatch
 from pulsarish_spark.positions.partition_changes import PartitionChanges
 from pulsarish_spark.positions.rate_limits import Admission, TriggerDelay
 from pulsarish_spark.positions.resuming import ResumePoint, Resuming
+from pulsarish_spark.positions.view_ends import ViewEnds
 from pulsarish_spark.tasks.planning import EntryRange, plan_tasks
 from pulsarish_spark.tasks.task import ReadTask, make_tasks, task_options
 from pulsarish_spark.viewing.broker_view import BrokerView, IndexNotice
 from pulsarish_spark.viewing.counting import NamedRange
 from pulsarish_spark.viewing.layout import FollowedLayout
+from pulsarish_spark.viewing.view_then_log import Horizons, ViewThenLog
 
 ARRIVAL_WAIT_S: Final = 0.1
 """Seconds that ``latest`` waits for a first new message: Spark would ask again at once. No longer, for other sources of
@@ -55,16 +58,28 @@ T = TypeVar("T")
 class PositionDriver:
     """The ``StreamDriver`` of a query whose batches are ranges between two positions of each partition."""
 
-    def __init__(self, options: ReadOptions, client: Client, clock: BlockingClock | None = None) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        client: Client,
+        clock: BlockingClock | None = None,
+        view_client: Client | None = None,
+    ) -> None:
+        """``view_client``: one that reads compacted topics as such, where the query does."""
         self.options = options
         self._client = client
         self._clock = clock or SystemClock()
-        self._view = BrokerView(client)
+        compacted: ViewThenLog | None = None
+        if view_client is not None:
+            compacted = ViewThenLog(client, view_client, Horizons(options.address, self._clock))
+        self._view = BrokerView(client, compacted)
+        self._view_ends = ViewEnds(compacted, self._view)
         policy = LossPolicy.of(options)
         subscription = options.subscription or generated_name(options.subscription_prefix)
         self._cursors = Cursors(client, subscription, self._clock, is_new_name=not options.subscription)
-        self._first_start = FirstStart(self._view, self._cursors, options, policy)
-        self._resuming = Resuming(client, self._view, self._cursors, policy)
+        start_policy = replace(policy, compacted=options.compacted)
+        self._first_start = FirstStart(self._view, self._cursors, options, start_policy)
+        self._resuming = Resuming(client, self._view, self._cursors, policy, compacted)
         self._end_watch = EndWatch(self._cursors, self._clock)
         self._stream_end = StreamEnd(self._view, options)
         self._holds = ChunkHolds(client, self._clock)
@@ -73,7 +88,7 @@ class PositionDriver:
         self._notice = IndexNotice()
         self._layout = FollowedLayout(options.selection, client, self._clock, options.discovery_s)
         self._changes = PartitionChanges(
-            options.selection, policy, self._layout, self._view, self._cursors, self._first_start, self._resuming
+            options.selection, start_policy, self._layout, self._view, self._cursors, self._first_start, self._resuming
         )
         self._initial: SourceOffset | None = None
         self._planned = False  # Then nothing is first any more, even if it lies where a replayed batch made us begin.
@@ -134,6 +149,7 @@ class PositionDriver:
             return self._first_end(start, limit)
         self._adopt(start)
         self._check_ending(start)
+        self._view_ends.follow(self._layout.names, start.points)
         places, ends = self._look(start)
         self._expiry.look(places, ends)
         stop = self._stop(places, ends, limit)
@@ -157,6 +173,7 @@ class PositionDriver:
         """The places where partitions are read on, and their ends, in logs that are known to be the same."""
         while True:
             places = self._changes.places(start)
+            self._view_ends.find(places)
             self._start_acks(start)
             ends = self._ends(places)
             if all(self._resuming.is_held(place.name) for place in places.values() if place.key in start.points):
@@ -191,7 +208,8 @@ class PositionDriver:
         had_messages = {place.name for place in places.values() if place.at.position.ledger >= 0}
         found = self._view.latest_of(names.values(), had_messages)
         shown = {key: max(found[place.name], place.at, key=lambda end: end.key) for key, place in places.items()}
-        ends = self._note_ends(places, shown)
+        self._view_ends.find(places)
+        ends = self._note_ends(places, self._view_ends.behind(places, shown))
         self._stream_end.check_order(places)
         stop = self._stop(places, ends, limit)
         self._note_lag(stop, ends)
@@ -233,13 +251,15 @@ class PositionDriver:
     def _plan(self, start: SourceOffset, end: SourceOffset) -> list[list[EntryRange]]:
         self._planned = True
         self._adopt(end)
+        self._view_ends.follow(self._layout.names, end.points)
         begin = end.starts_from(start)
         self._changes.check_gone({key: begin.get(key, at) for key, at in end.offsets.items()})
         known = start.points
         ranges = side_by_side(
             lambda key: self._range(key, begin.get(key), end.offsets[key], known.get(key)), [*end.offsets]
         )
-        return plan_tasks(self._view, [each for each in ranges if each is not None], task_options(self.options))
+        found = [part for each in ranges if each is not None for part in self._view_ends.parts(each)]
+        return plan_tasks(self._view, found, task_options(self.options))
 
     def commit(self, end: SourceOffset) -> None:
         """Spark will never ask for anything before ``end`` again."""
@@ -318,7 +338,12 @@ class PositionDriver:
         published = dict(zip(read, self._client.published_at(asked), strict=True))
         published |= {key: start.points[key].published_ms for key in stays}
         return {
-            key: Points(at, seen=ends[key] if ends[key].key > at.key else None, published_ms=published.get(key))
+            key: Points(
+                at,
+                seen=ends[key] if ends[key].key > at.key else None,
+                published_ms=published.get(key),
+                view_end=self._view_ends.of(places[key]),
+            )
             for key, at in stop.items()
         }
 
@@ -327,6 +352,7 @@ class PositionDriver:
         if limit is None:  # Otherwise it is what the options say, and they may say more.
             return dict(ends)
         begin = {key: self._resuming.start(place) for key, place in places.items()}
+        ends = self._view_ends.counted(places, ends)
         admission = Admission(self._view, self._layout.names, self.options.amounts)
         comes_more = not self._bounded and not self._stream_end.is_reached(ends, ends)
         if comes_more and not self._delay.is_due(lambda: sum(admission.waiting(begin, ends).messages.values())):

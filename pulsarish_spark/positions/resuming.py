@@ -4,7 +4,8 @@
 Three moments: when the cursor of a partition is opened, at a start of the query or after the subscription was deleted
 under it; when the cursor has come back to a broker, which may have been restored from an older copy meanwhile; and when
 the end of a partition lies in another ledger than the place where reading should go on. Where both are in one ledger
-that ledger is there, so nothing of it is lost (``losses.holes``). A loss is told once for each place.
+that ledger is there, so nothing of it is lost (``losses.holes``). A loss is told once for each place. A place in a
+compacted view is not judged: what the view lacks was left out, and what the log lacks, it stands for.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.positions.cursors import Cursors
 from pulsarish_spark.viewing.broker_view import BrokerView
+from pulsarish_spark.viewing.view_then_log import ViewThenLog
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +69,7 @@ class Resuming:
     _view: BrokerView
     _cursors: Cursors
     _policy: LossPolicy
+    _compacted: ViewThenLog | None = None
     former: str = ""
     """The subscription that the checkpoint was made with, if that is another."""
     _told: dict[str, Offset] = field(default_factory=dict)
@@ -75,6 +78,10 @@ class Resuming:
     """The session of its cursor in which the log of a partition was known again."""
     _moved: dict[str, tuple[ResumePoint, ResumePoint]] = field(default_factory=dict)
     """Places in a log that is another one now, and where reading begins there."""
+
+    def _is_in_view(self, place: ResumePoint) -> bool:
+        """Whether reading goes on in the compacted view."""
+        return self._compacted is not None and place.at.position < self._compacted.bound(place.name)
 
     def is_held(self, name: str) -> bool:
         """Whether ``hold`` has nothing to ask."""
@@ -156,6 +163,8 @@ class Resuming:
             self._make(place)
             return
         mark_delete = self._cursors.handle(name).mark_delete()
+        if self._is_in_view(place):
+            return  # What the log has of it, nobody needs.
         if mark_delete is not None and mark_delete.entry >= 0 and mark_delete >= place.at.position:
             found = self._find(place, self._view.latest(name))
             if found.at is None or found.at.position > mark_delete:
@@ -178,7 +187,7 @@ class Resuming:
     def knows(self, place: ResumePoint, end: Offset) -> bool:
         """Whether ``find`` need not ask, or nobody needs to ask it: both are in one ledger, in order."""
         known = self._known.get(place.name)
-        if known is not None and known[:2] == (place.at, end):
+        if (known is not None and known[:2] == (place.at, end)) or self._is_in_view(place):
             return True
         return end.position.ledger == place.at.position.ledger and place.at.is_possible_before(end)
 
@@ -203,6 +212,8 @@ class Resuming:
 
     def first_to_read(self, place: ResumePoint, end: Offset) -> tuple[Offset | None, bool]:
         """The first message to read before ``end``, and whether just that one must be there."""
+        if self._is_in_view(place):
+            return place.at, False
         if end.position.ledger != place.at.position.ledger or not place.at.is_possible_before(end):
             found = self.find(place, end)
             if found.anew:
@@ -216,6 +227,9 @@ class Resuming:
     def known_end(self, place: ResumePoint, end: Offset, mark_delete: Position | None) -> Offset:
         """``end``, or the place itself where the broker shows nothing, or nothing new, behind it. ``mark_delete``: how
         far the subscription is acknowledged. The same position keeps its text, whether or not its index is known."""
+        if self._compacted is not None and self._is_in_view(place):
+            bound = Offset(self._compacted.bound(place.name))  # The log may have nothing.
+            return max(end, bound, key=lambda offset: offset.key)
         if end.position.ledger == place.at.position.ledger and place.at.is_possible_before(end):
             is_new = end.key != place.at.key
         else:
@@ -250,6 +264,8 @@ class Resuming:
         return self._client.published_at([(place.name, place.before)], from_memory=False)[0]
 
     def _find(self, place: ResumePoint, end: Offset, *, is_subscribed: bool = True) -> Next:
+        if self._is_in_view(place):
+            return Next(self._view.offset_at(place.name, place.at.position))
         bounds = self._client.bounds_at(place.name, place.at.position)
         found = None if bounds.first is None else offset_of(bounds.first)
         found_ms = self._published_before(place)
@@ -269,7 +285,17 @@ class Resuming:
             last=self._client.bounds_at(place.name, POSITION_LATEST).before if found is None else None,
         )
         verdict = judge(place.key, place.key.partition, facts)
+        if verdict.loss is not None and not verdict.anew and self._is_compacted(place):
+            return Next(self._view.offset_at(place.name, place.at.position))
         if verdict.loss is not None and self._told.get(place.name) != place.at:
             self._policy.report(verdict.loss, self._cursors.subscription)
             self._told[place.name] = place.at
         return Next(found, verdict.anew, verdict.loss is None)
+
+    def _is_compacted(self, place: ResumePoint) -> bool:
+        """Whether a newer view stands for what the log has lost at ``place``; it is read then."""
+        if self._compacted is None or not self._compacted.stands_for_deleted(place.name, place.at.position):
+            return False
+        self._view.forget(place.name)
+        logger.info("read from the compacted view topic=%s from=%s", place.name, place.at.position)
+        return True

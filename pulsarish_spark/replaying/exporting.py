@@ -24,6 +24,7 @@ from broker_core.base.clock import SystemClock
 from broker_core.base.errors import ConfigError, UsageError
 from broker_core.base.moments import time_text
 from broker_core.base.names import TopicName
+from broker_core.base.positions import POSITION_EARLIEST
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.losses.holes import lost_of_topic
 from pulsarish_spark.losses.loss import LossPolicy, document_of
@@ -183,7 +184,9 @@ def _ranges(client: Client, noted: _NotedBatch, options: ReadOptions, policy: Lo
         start = begin.get(key) or _beginning(client, key, name, policy)
         if start.key < stop.key or key in begin:
             whole = EntryRange(key, name, name != key.topic, start, stop, exact=key in begin)
-            yield RangeReading(whole, options.kept)
+            view_end = end.points[key].view_end
+            for part in whole.divided(POSITION_EARLIEST if view_end is None else view_end.position):
+                yield RangeReading(part, options.kept)
 
 
 def _beginning(client: Client, key: TopicPartition, name: str, policy: LossPolicy) -> Offset:

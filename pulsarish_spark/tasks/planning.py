@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from broker_core.base.positions import Position
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.losses.holes import indexes_between
 from pulsarish_spark.places.offsets import Offset
@@ -35,6 +36,7 @@ class EntryRange:
     first one then that was published at or after ``until_ms``.
     ``exact``: the message at ``start`` must be there, else data is lost; not where the start is whatever is first when
     it is read. ``about``: how many messages it holds, as far as the driver could find out; -1 where it did not try.
+    ``of_view``: the compacted view is read, and what it lacks is no loss.
     """
 
     key: TopicPartition
@@ -45,6 +47,7 @@ class EntryRange:
     exact: bool = True
     about: int = -1
     until_ms: int | None = None
+    of_view: bool = False
 
     @property
     def messages(self) -> int:
@@ -55,6 +58,16 @@ class EntryRange:
     def size(self) -> int:
         """Messages of the range, known or estimated; -1 where neither is."""
         return self.messages if self.messages >= 0 else self.about
+
+    def divided(self, bound: Position) -> list[EntryRange]:
+        """The part before ``bound``, of the view, and the one behind it; its first message may have come later."""
+        assert self.end is not None
+        if self.start.position >= bound:
+            return [self]
+        middle = min(self.end, Offset(bound), key=lambda offset: offset.key)
+        rest = replace(self, start=middle, exact=False)
+        parts = [replace(self, end=middle, exact=False, of_view=True), rest]
+        return [part for part in parts if part.end is not None and part.start.key < part.end.key]
 
     def cut(self, at: Sequence[Offset]) -> list[EntryRange]:
         """The messages of this range as consecutive ranges; ``at`` is sorted. Empty ranges are left out.

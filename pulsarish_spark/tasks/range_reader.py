@@ -48,6 +48,7 @@ def read_range(
         wanted = replace(wanted, end=_end_now(client, wanted))
     start, end = wanted.start, wanted.end
     assert end is not None
+    policy = replace(policy, compacted=policy.compacted or wanted.of_view)
     if start.key >= end.key:
         if wanted.exact and end.key < start.key:
             number = wanted.key.partition
@@ -69,6 +70,7 @@ def read_range(
         end.behind_entry,
         buffer_bytes_max=FETCH_BYTES_MAX,
         messages_expected=_messages_of(wanted),
+        read_compacted=wanted.of_view,
     ) as fetched:
         decoder = EntryDecoder(client, wanted.name, start.position, policy, needed, on_undecodable)
         for entries in grouped(fetched):

@@ -147,10 +147,11 @@ def make_tasks(
     """
     parts = options.kept.split(options.key_ranges) if options.key_ranges else [options.kept]
     holds = chunk_holds or {}
-    return reading_tasks(
-        ([RangeReading(each, kept, holds.get(each.name)) for each in ranges] for ranges in planned for kept in parts),
-        options,
-    )
+
+    def reading(range_: EntryRange, kept: KeptRows) -> RangeReading:
+        return RangeReading(range_, kept, None if range_.of_view else holds.get(range_.name))
+
+    return reading_tasks(([reading(each, kept) for each in ranges] for ranges in planned for kept in parts), options)
 
 
 def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:

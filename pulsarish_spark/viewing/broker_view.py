@@ -22,7 +22,7 @@ from broker_core.base.errors import (
     PartitionUnmadeError,
     SubscriptionNotFoundError,
 )
-from broker_core.base.positions import MESSAGE_ID_EARLIEST, POSITION_EARLIEST, POSITION_LATEST, Position
+from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, Position
 from broker_core.client import Client
 from broker_core.client.columnar.index_search import IndexedEntry, IndexSearch
 from broker_core.wire.entry import EntryRef, messages_of
@@ -34,6 +34,7 @@ from pulsarish_spark.places.entries import behind, behind_last, offset_of
 from pulsarish_spark.places.offsets import Offset
 from pulsarish_spark.places.start_spec import AtIndex, AtSubscription, LogPoint
 from pulsarish_spark.viewing.counting import EntryCounts
+from pulsarish_spark.viewing.view_then_log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +80,10 @@ class BrokerView:
     thread, or by several of which each has partitions of its own.
     """
 
-    def __init__(self, client: Client) -> None:
-        self.counts = EntryCounts(client)
+    def __init__(self, client: Client, log: Log | None = None) -> None:
+        """``log``: answers in place of ``client`` about entries."""
+        self._log = log or client
+        self.counts = EntryCounts(self._log)
         """Counts of messages in ranges that have no indexes."""
         self._client = client
         self._shown: dict[tuple[str, Position], _Shown] = {}
@@ -91,7 +94,7 @@ class BrokerView:
         key = (name, position)
         if (known := self._shown.get(key)) is not None:
             return known
-        entry = self._client.first_entry_at(name, position, unmade_ok=True)
+        entry = self._log.first_entry_at(name, position, unmade_ok=True)
         return None if entry is None else self._remembered(key, entry)
 
     def forget(self, name: str) -> None:
@@ -105,7 +108,7 @@ class BrokerView:
         unknown = [place for place in places if place not in self._shown]
         if not unknown:
             return
-        for place, entry in zip(unknown, self._client.first_entries_at(unknown, unmade_ok=True), strict=True):
+        for place, entry in zip(unknown, self._log.first_entries_at(unknown, unmade_ok=True), strict=True):
             if entry is not None:
                 self._remembered(place, entry)
 
@@ -134,7 +137,7 @@ class BrokerView:
             # An entry that comes between the questions lies behind the earlier answer, and is not counted.
             unmade_ok = ends[name].position.ledger < 0
             edges = (POSITION_EARLIEST, POSITION_LATEST)
-            last = min(self._client.bounds_at(name, edge, unmade_ok=unmade_ok).before for edge in edges)
+            last = min(self._log.bounds_at(name, edge, unmade_ok=unmade_ok).before for edge in edges)
             return Offset(Position(last.ledger, last.entry + 1))
 
         return ends | dict(zip(unshown, side_by_side(behind_all, unshown), strict=True))
@@ -143,7 +146,7 @@ class BrokerView:
         """``ends_of`` without a second question; ledger -1 where no message is shown. Those that ``had_messages`` must
         be there, else TopicNotFoundError."""
         asked = list(names)
-        found = self._client.last_entries(asked, unmade_ok=set(asked) - set(had_messages))
+        found = self._log.last_entries(asked, unmade_ok=set(asked) - set(had_messages))
         return {name: behind_last(last) for name, last in zip(asked, found, strict=True)}
 
     def earliest(self, name: str) -> Offset:
@@ -154,7 +157,7 @@ class BrokerView:
         """Both ends of several partitions, which are asked all at once."""
         # Never from memory: the first message may have been deleted. But a read that begins there looks at it next.
         asked = list(names)
-        found = dict(zip(asked, self._client.edges_of(asked, unmade_ok=True), strict=True))
+        found = dict(zip(asked, self._log.edges_of(asked, unmade_ok=True), strict=True))
         ends = self._ends({name: behind_last(both.last) for name, both in found.items()})
         edges = {}
         for name, (first, _) in found.items():
@@ -296,7 +299,7 @@ class BrokerView:
             return wanted._replace(message_index=at.message_index + wanted.batch if known else -1)
 
         def before() -> Position:
-            return self._client.bounds_at(name, wanted.position).before
+            return self._log.bounds_at(name, wanted.position).before
 
         if at is not None:
             if lost := lost_between(wanted, at, before):
@@ -316,12 +319,8 @@ class BrokerView:
         """The first message published at or after this time, as the broker finds it; None if there is none."""
         if self.latest_of([name])[name].position.ledger < 0:
             return None  # And a reader would make the partition.
-        with self._client.create_reader(name, MESSAGE_ID_EARLIEST, receiver_queue_size=0) as reader:
-            reader.seek(publish_time_ms)
-            if not reader.has_message_available():
-                return None
-            found = reader.read_next(self._client.config.operation_timeout_s).message_id
-        return self.offset_at(name, found.position)
+        found = self._log.first_position_since(name, publish_time_ms)
+        return None if found is None else self.offset_at(name, found)
 
 
 class IndexNotice:

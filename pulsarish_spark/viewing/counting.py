@@ -16,7 +16,8 @@ from itertools import accumulate, pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from broker_core.base.positions import POSITION_LATEST, Position
-from broker_core.client import Client, Counted, Span
+from broker_core.client import Counted, Span
+from pulsarish_spark.viewing.view_then_log import Log
 
 COUNT_BYTES_MAX: Final = 64 * 1024 * 1024
 COUNT_ENTRIES_MAX: Final = 20_000
@@ -159,8 +160,8 @@ class _ClosedLedger(NamedTuple):
 class EntryCounts:
     """Counts of the entries of all partitions of one query."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, log: Log) -> None:
+        self._log = log
         self._closed: dict[tuple[str, int], _ClosedLedger] = {}
         self._known: dict[NamedRange, EntryProfile] = {}
         self._per_entry: dict[tuple[str, Unit], float] = {}
@@ -197,7 +198,7 @@ class EntryCounts:
     def _closed_ledger(self, name: str, ledger: int) -> _ClosedLedger:
         known = self._closed.get((name, ledger))
         if known is None:
-            before, first = self._client.bounds_at(name, Position(ledger, _LEDGER_END))
+            before, first = self._log.bounds_at(name, Position(ledger, _LEDGER_END))
             if first is None:  # The end of the range was deleted meanwhile. The task that reads it reports that.
                 return _ClosedLedger(0, POSITION_LATEST)
             entries = before.entry + 1 if before.ledger == ledger else 0
@@ -210,7 +211,7 @@ class EntryCounts:
         """Likely size of an entry of each range: that of the entries that were counted last, or of a sample."""
         new = [range_ for range_ in ranges if (range_.name, unit) not in self._per_entry]
         spans = [Span(*range_, _MESSAGES_MAX, SAMPLE_ENTRIES, SAMPLE_BYTES_MAX) for range_ in new]
-        for range_, counted in zip(new, self._client.count_entries(spans), strict=True):
+        for range_, counted in zip(new, self._log.count_entries(spans), strict=True):
             self._learn(range_.name, counted)
         return [self._per_entry.get((range_.name, unit), 1.0) for range_ in ranges]
 
@@ -225,7 +226,7 @@ class EntryCounts:
             else Span(*range_, _MESSAGES_MAX, entries_max, min(most, bytes_max))
             for range_, most in ranges
         ]
-        found = self._client.count_entries(spans)
+        found = self._log.count_entries(spans)
         for (range_, _), counted in zip(ranges, found, strict=True):
             self._learn(range_.name, counted)
         return [EntryProfile.counted(counted.positions, _sums(counted, unit)) for counted in found]
@@ -237,7 +238,7 @@ class EntryCounts:
         fitting = entries.first_entries(min(entries.entries, int(room / largest)))
         if not fitting.entries:
             return fitting
-        samples = self._client.count_entries(_sample_spans(range_, fitting, SAMPLES))
+        samples = self._log.count_entries(_sample_spans(range_, fitting, SAMPLES))
         seen = [largest, *(size for counted in samples for size in _sizes(counted, unit))]
         fitting = fitting.first_entries(min(fitting.entries, int(room / max(seen))))
         return fitting.sampled([sum(seen) / len(seen)])
@@ -261,7 +262,7 @@ class EntryCounts:
         entries = [self.entries(range_) for range_ in ranges]
         places = max(min(SAMPLES, SAMPLES_MAX // max(len(ranges), 1)), 1)
         spans = [_sample_spans(range_, profile, places) for range_, profile in zip(ranges, entries, strict=True)]
-        samples = iter(self._client.count_entries([span for each in spans for span in each]))
+        samples = iter(self._log.count_entries([span for each in spans for span in each]))
         found = []
         for range_, profile, asked in zip(ranges, entries, spans, strict=True):
             sizes = [_average(next(samples), "messages") for _ in asked]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -146,3 +147,15 @@ def stream(spark: SparkSession, broker: Broker) -> Load:
         return spark.readStream.format("pulsarish").options(**given).load(topic)
 
     return load
+
+
+@pytest.fixture
+def trimming(tmp_path: Path) -> Iterator[Broker]:
+    """A broker with small ledgers, which go as soon as nothing needs them."""
+    settings = {
+        "retainWithoutSubscription": False,
+        "managedLedgerMaxEntriesPerLedger": 5,
+        "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+    }
+    with RunningBroker(tmp_path / "data", settings) as running:
+        yield Broker(running.service_url, running.http_url)

@@ -5,26 +5,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from broker_core.base.errors import ConfigError
 from broker_core.client import Client
-from broker_core.testing.running_broker import RunningBroker
 from pulsarish_spark import read_arrow
-from pulsarish_spark.options import Side
 from tests.spark.brokers import Broker, eventually
-from tests.spark.test_options import reading
 
 PATIENCE_S: Final = 60.0
 
-FIRST: Final = [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), ("b", None)]
+Messages = list[tuple[str | None, str | None]]
+
+FIRST: Final[Messages] = [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), ("b", None)]
 
 
-def send(broker: Broker, topic: str, messages: list[tuple[str, str | None]], *, batching: bool = False) -> None:
+def send(broker: Broker, topic: str, messages: Messages, *, batching: bool = False) -> None:
     with (
         Client(broker.service_url) as client,
         client.create_producer(topic, batching_enabled=batching) as producer,
@@ -63,18 +59,6 @@ def test_a_batch_has_the_last_message_of_each_key(cell: Broker, topic: str, batc
     assert rows(cell, topic) == [("c", b"1"), ("d", b"1")]
 
 
-@pytest.fixture
-def trimming(tmp_path: Path) -> Iterator[Broker]:
-    """A broker with small ledgers, which go as soon as nothing needs them."""
-    settings = {
-        "retainWithoutSubscription": False,
-        "managedLedgerMaxEntriesPerLedger": 5,
-        "managedLedgerMinLedgerRolloverTimeMinutes": 0,
-    }
-    with RunningBroker(tmp_path / "data", settings) as running:
-        yield Broker(running.service_url, running.http_url)
-
-
 def test_messages_whose_ledgers_are_deleted_are_read_from_the_view(trimming: Broker, topic: str) -> None:
     """7.4.10: from the first message, from one that was left out, and cut into tasks; what is not there is no loss."""
     send(trimming, topic, [(f"k{number % 7}", str(number)) for number in range(100)])
@@ -97,9 +81,3 @@ def test_messages_whose_ledgers_are_deleted_are_read_from_the_view(trimming: Bro
     middle = json.dumps({topic: {"0": ids[96]}})
     assert rows(trimming, topic, startingOffsets=middle) == last[3:] + new
     assert rows(trimming, topic, startingOffsets=middle, endingOffsets=json.dumps({topic: {"0": ids[98]}})) == last[3:5]
-
-
-def test_a_stream_is_refused_with_the_reason() -> None:
-    """7.4.7: it would have to read again what compaction takes out."""
-    with pytest.raises(ConfigError, match="a stream reads each message once"):
-        reading(Side.STREAM_READ, topic="t", readCompacted="true")

@@ -23,7 +23,8 @@ offsets = st.builds(
     st.integers(-1, 2**62),
     st.integers(0, 10**6),
 )
-points = st.builds(Points, offsets, st.none() | offsets, st.none() | offsets, st.none() | st.integers(0, 2**62))
+numbers = st.none() | st.integers(0, 2**62)
+points = st.builds(Points, offsets, st.none() | offsets, st.none() | offsets, numbers, numbers, st.none() | offsets)
 keys = st.builds(TopicPartition, st.sampled_from([A, B]), st.integers(0, 9999))
 
 

@@ -137,6 +137,7 @@ class Client:
     edges_of = run_on_loop(AsyncClient.edges_of)
     first_entry_at = run_on_loop(AsyncClient.first_entry_at)
     first_entries_at = run_on_loop(AsyncClient.first_entries_at)
+    first_position_since = run_on_loop(AsyncClient.first_position_since)
     published_at = run_on_loop(AsyncClient.published_at)
     bounds_at = run_on_loop(AsyncClient.bounds_at)
     passed_over = run_on_loop(AsyncClient.passed_over)

@@ -112,7 +112,8 @@ class EntryCount(EntriesOnly):
         lookup = self._network.lookup
         target = await lookup.known_broker_of(self._topic)
         connection = await self._network.pool.shared(target)
-        await register(connection, self._id, self, reading_from(self._topic, self._next, "count"))
+        compacted = self._network.config.compacted_entries
+        await register(connection, self._id, self, reading_from(self._topic, self._next, "count", compacted=compacted))
         lookup.serves(self._topic, target)
         self._connection = connection
         try:

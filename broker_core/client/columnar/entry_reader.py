@@ -90,6 +90,7 @@ class AsyncEntryReader(EntriesOnly):
         self._end = end
         self._buffer_bytes_max = config.buffer_bytes_max
         self._messages_expected = config.messages_expected
+        self._read_compacted = config.read_compacted or network.config.compacted_entries
         self._timeout_s = network.config.operation_timeout_s if config.timeout_s is None else config.timeout_s
         self._id = network.next_consumer_id()
         self._subscription = reader_subscription("entries")
@@ -160,7 +161,7 @@ class AsyncEntryReader(EntriesOnly):
             create_topic=False,
             initial_position="earliest",
             start=self._arriving_at,
-            read_compacted=self._network.config.compacted_entries,
+            read_compacted=self._read_compacted,
         )
         self._port = None  # the one of before is lost
         connection.receive_in_blocks(_new_block)

@@ -311,6 +311,8 @@ class EntryReaderConfig(CheckedSettings, frozen=True, kw_only=True):
     """Messages of the range, so that the broker sends hardly more; 0: unknown."""
     timeout_s: float | None = None
     """Time limit without progress; None: the operation timeout."""
+    read_compacted: bool = False
+    """Whether the view of a compacted topic is read, as a client with ``compacted_entries`` does."""
 
 
 class EntryConsumerConfig(CheckedSettings, frozen=True, kw_only=True):

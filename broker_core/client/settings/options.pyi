@@ -104,6 +104,7 @@ class EntryReaderOptions(TypedDict, total=False):
     buffer_bytes_max: int
     messages_expected: int
     timeout_s: float | None
+    read_compacted: bool
 
 class EntryConsumerOptions(TypedDict, total=False):
     type: Literal["shared", "key_shared"]
