@@ -5,6 +5,7 @@ broker's code for it; and what one reader may be given, given what it has had.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -63,6 +64,12 @@ def expected_view(entries: Iterable[Sent]) -> Kept:
         for position, message in found:
             kept.setdefault(position, []).append(message)
     return {position: sorted(kept[position], key=lambda message: message[1]) for position in sorted(kept)}
+
+
+def check_chunks(kept: Iterable[Sent]) -> None:
+    """C10: of the messages in chunks that a view has, it has all chunks."""
+    counts = Counter(each.chunk[::2] for each in kept if each.chunk is not None)
+    assert all(found == count for (_uuid, count), found in counts.items()), "C10"
 
 
 def table_of(messages: Iterable[str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.turns import Turns
 from broker_core.broker.broker import Broker
 from broker_core.broker.compaction import run as run_module
-from broker_core.broker.compaction.topic_compaction import TopicCompaction
+from broker_core.broker.compaction.topic_compaction import Status, TopicCompaction
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest
 from broker_core.broker.sinks import Delivery
@@ -30,7 +30,7 @@ from broker_core.storage.store import Store
 from broker_core.testing.sim_disk import POLICIES
 from broker_core.wire.heads import SendHead, TxnId
 from tests.broker.compacted import batch, chunks, messages_of, single
-from tests.broker.compaction_model import Kept, Sent, Sequence, expected_view, sent, start_of, table_of
+from tests.broker.compaction_model import Kept, Sent, Sequence, check_chunks, expected_view, sent, start_of, table_of
 from tests.broker.transactions.clients import begin, end
 from tests.broker.world import EARLIEST, TINY, World
 
@@ -80,6 +80,7 @@ class Reader:
         for delivery in deliveries:
             entry = delivery.entry
             self.machine.learn()
+            assert self.compacted or entry == self.machine.log[entry.position].entry, "C4"
             if self.sequence is not None:
                 newest = self.machine.newest if self.compacted else {}
                 self.sequence.check(entry, self.machine.log, self.machine.trimmed, newest)
@@ -158,7 +159,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_view_is_right(self) -> None:
-        """C1, C6, C9, C13: whatever has happened, the view is what its horizon says, and nothing else was trimmed."""
+        """C1, C6, C9 to C14: whatever has happened, the view is what its horizon says, and nothing else was trimmed."""
         self.learn()
         compaction = self.compaction
         assert compaction.damage is None
@@ -173,8 +174,13 @@ class CompactionMachine(RuleBasedStateMachine):
         start = POSITION_EARLIEST
         while entries := compaction.view.read(start, 3, 1 << 20):
             for entry in entries:
+                assert entry.position in self.log, "C12"
+                assert entry.messages == self.log[entry.position].entry.messages, "C14"
                 found[entry.position] = messages_of(entry)
                 start = Position(entry.position.ledger, entry.position.entry + 1)
+        in_log = {position: each for position, each in self.log.items() if position <= self.horizon}
+        check_chunks([in_log[position] for position in found])
+        assert found.keys() >= {position for position, each in in_log.items() if each.encrypted}, "C11"
         assert found == self.newest, "C1"
 
     def settle(self) -> None:
@@ -288,6 +294,7 @@ class CompactionMachine(RuleBasedStateMachine):
         if not self.compaction.is_running:
             self.compaction.request()
             self.settle()
+            assert self.compaction.status is not Status.ERROR, "C9"
             number = self.compaction.view.number
             if not any(each.chunk for each in self.log.values()):
                 end = self.world.topic().log.readable_end
