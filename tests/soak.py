@@ -22,8 +22,11 @@ FullDisk                                  a disk that is nearly full at times (r
 Readers                                   readers beside them (1.9.2, 3.6.7) and all of WholeBroker
 Everything                                all of Delays, Chunks, Policies and Readers at once, and limits that change
 BrokerLimit                               the limit of the whole broker (2.4.12) and all of WholeBroker
-PendingAcks                               acknowledgements in transactions (T9 to T11, T14, T18) and all of WholeBroker
-Transaction                               transactions and power loss at any change of the disk (9.1 to 9.7)
+PendingAcks                               acknowledgements in transactions: T9 to T11, T14, T18, and all of WholeBroker
+Transaction                               T1 to T8, T12, T13, T15 to T17, T19, T20, with power loss at any change of the
+                                          disk: between any two steps of a commit, a checkpoint, a stop or a recovery
+Joint                                     T9 to T11 and T13 where one transaction sends and acknowledges, and all of
+                                          Transaction
 Compaction                                7.4.1 to 7.4.11: the view, its readers, crashes at each step of a run
 Queue, Redelivery                         I4.1 to I4.5 at the client
 ReadProgress                              seeks, rewinds and reconnects (1.4.6, 1.9.2, 4.4) at the client
@@ -32,6 +35,7 @@ SharedQuery, ClaimingQuery                a Spark query in queue mode under kill
 
 What needs no history is a property of one function, in the tests of its file: I1.3, I1.4, I1.6, I2.8, I2.9, I3.5, I3.6,
 I5.1 to I5.7, I6.2, I6.4, I6.9. Real clients and brokers show I4.7 to I4.10. I7.4 and I7.5 are not built.
+T16 is every machine's: transactions are on, and most use none.
 
 Three more run on real brokers, where a step takes milliseconds, so only when ``--only`` names them: PulsarishCell,
 ApacheCell and ApacheIndexedCell (``tests/spark/cell_machine.py``). All pieces share one Apache Pulsar, which takes as

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, rule
@@ -28,6 +31,25 @@ def test_the_suite_makes_at_least_50_000_random_steps() -> None:
     """As its machines are set up; most histories go on for as long as they may."""
     chosen = [machine.TestCase.settings for machine in soak.machines().values()]
     assert sum(each.max_examples * each.stateful_step_count for each in chosen) >= 50_000
+
+
+def test_each_invariant_of_transactions_has_a_machine() -> None:
+    """T1 to T20, by the table, and by the source of the machines that it names."""
+    sources = [
+        Path(inspect.getfile(machine)).read_text(encoding="utf-8")
+        for name, machine in soak.machines().items()
+        if soak.short_name(name) in ("Transaction", "Joint", "PendingAcks")
+    ]
+    for text in (soak.__doc__ or "", "".join(sources)):
+        assert invariants_named_in(text) >= set(range(1, 21))
+
+
+def invariants_named_in(text: str) -> set[int]:
+    """Numbers behind a T, and all of ``T1 to T8``."""
+    found = {int(number) for number in re.findall(r"\bT(\d+)\b", text)}
+    for first, last in re.findall(r"\bT(\d+) to T(\d+)\b", text):
+        found.update(range(int(first), int(last)))
+    return found
 
 
 def test_all_machines_run_for_as_many_steps_as_wanted(capsys: pytest.CaptureFixture[str]) -> None:
