@@ -150,8 +150,9 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         # Spark knows no limit of several kinds, so it is told of one on rows, and gives it back unless the trigger is
         # Once. What the options say besides, the driver knows.
-        amounts = self._options().amounts
-        return ReadMaxRows(amounts.messages_max or LONG_MAX) if amounts.is_limited else ReadAllAvailable()
+        options = self._options()
+        is_told = options.amounts.is_limited or options.queue is not None
+        return ReadMaxRows(options.amounts.messages_max or LONG_MAX) if is_told else ReadAllAvailable()
 
     @plain_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name

@@ -54,9 +54,11 @@ GUARANTEEING: Final = (
         milliseconds,
         "3600000",
         "Milliseconds after which the broker aborts a task's transaction: longer than a micro-batch takes, and than "
-        "its driver may be away between the decision about a batch and its commit. Default 3600000, an hour.",
+        "its driver may be away between the decision about a batch and its commit. Of a source with "
+        "queueGuarantee lock: those of a batch's lock, which half of it is left to when the batch begins. Default "
+        "3600000, an hour.",
         wrong_side=_STREAM_ONLY,
-        sides=Side.STREAM_WRITE,
+        sides=Side.STREAM_WRITE | Side.STREAM_READ,
     ),
 )
 

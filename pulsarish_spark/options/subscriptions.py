@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from broker_core.base.errors import ConfigError
+from pulsarish_spark.options.guarantee import TIMEOUT_S_DEFAULT
 from pulsarish_spark.options.option import Option, Side, count, filled, flag, milliseconds, one_of
 from pulsarish_spark.options.start_and_end import STARTS
 from pulsarish_spark.places.start_spec import OffsetSpec, Word
@@ -79,7 +80,7 @@ def check_following(given: Mapping[str, Any]) -> None:
 
 
 QueueType = Literal["shared", "key_shared"]
-Guarantee = Literal["commit", "claim"]
+Guarantee = Literal["commit", "claim", "lock"]
 
 QUIET_S_DEFAULT: Final = 1.0
 
@@ -124,12 +125,10 @@ def _subscription_type(text: str) -> QueueType:
 
 
 def _guarantee(text: str) -> Guarantee:
-    guarantees: dict[str, Guarantee] = {"commit": "commit", "claim": "claim"}
+    guarantees: dict[str, Guarantee] = {"commit": "commit", "claim": "claim", "lock": "lock"}
     word = text.strip().lower()
-    if word == "lock":
-        raise ValueError("lock, by acknowledgements in transactions, is not there yet; it takes commit or claim")
     if word not in guarantees:
-        raise ValueError("it takes commit or claim")
+        raise ValueError("it takes commit, claim or lock")
     return guarantees[word]
 
 
@@ -156,8 +155,9 @@ QUEUEING: Final = (
         "queueGuarantee",
         _guarantee,
         "claim",
-        "When a query with a subscriptionType acknowledges: commit (default), after the batch; or claim, when Spark "
-        "has noted what is in it, so that nobody else gets it while a killed query is away.",
+        "When a query with a subscriptionType acknowledges: commit (default), after the batch; claim, when Spark has "
+        "noted what is in it, so that nobody else gets it while a killed query is away; or lock, before that and in a "
+        "transaction, so that nobody else ever does. lock needs brokers with transactionCoordinatorEnabled=true.",
         "guarantee",
     ),
     _option(
@@ -226,10 +226,16 @@ class QueueOptions:
     dead_letter_topic: str = ""  # for entries that cannot be decoded; empty: they are losses
     start: Word | None = None  # where the subscription must begin; None: not said
     new_start: Word = "latest"  # where it begins if it is not there
+    lock_timeout_s: float = TIMEOUT_S_DEFAULT
 
 
 def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
     """None for a stream by positions; ConfigError for options that do not go together."""
+    if "transactionTimeoutMs" in given and given.get("queueGuarantee") != "lock":
+        raise ConfigError(
+            "option transactionTimeoutMs means nothing without transactions",
+            hint='add .option("queueGuarantee", "lock"), or remove it',
+        )
     if "subscriptionType" not in given:
         only = [option.name for option in QUEUEING if option.name in given]
         if only:
@@ -253,7 +259,8 @@ def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
             hint="name the topics, and the retry topic as one of them",
         )
     new_start = start or given.get("subscriptionInitialPosition", "latest")
-    return QueueOptions(start=start, new_start=new_start, **filled(QUEUEING, given))
+    lock_timeout_s = given.get("transactionTimeoutMs", TIMEOUT_S_DEFAULT)
+    return QueueOptions(start=start, new_start=new_start, lock_timeout_s=lock_timeout_s, **filled(QUEUEING, given))
 
 
 def _start_of(starting: OffsetSpec | None) -> Word | None:

@@ -17,13 +17,14 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from broker_core.base.clock import BlockingClock
 from broker_core.base.errors import (
     ChecksumMismatchError,
     ConfigError,
+    ConnectionLostError,
     ConsumerBusyError,
     NotAllowedError,
     OperationTimeoutError,
@@ -33,7 +34,7 @@ from broker_core.base.errors import (
     TopicNotFoundError,
 )
 from broker_core.base.positions import POSITION_EARLIEST, Position
-from broker_core.client import Client, EntryConsumer
+from broker_core.client import Client, EntryConsumer, Transaction
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import LogPlaces, lost_queue, lost_queue_identity, lost_subscription
 from pulsarish_spark.options import QueueOptions, ReadOptions
@@ -280,6 +281,21 @@ class Consumers:
             except _DELETED as error:
                 logger.warning("ack refused partition=%s error=%s", key, error)
 
+    def ack_within(
+        self, holders: Mapping[Source, Mapping[int, Entries]], sessions: Mapping[Source, int], txn: Transaction
+    ) -> None:
+        """Acknowledge what was given in these sessions in a transaction; return when each is confirmed. After a failure
+        some may be in it."""
+        asked = []
+        for source, entries in holders.items():
+            consumer = self._consumers.get(source)
+            if consumer is None:
+                raise ConnectionLostError(f"the consumers of {source.key} are gone")
+            ids = {at: found.tolist() for at, found in entries.items()}
+            asked.append(consumer.start_ack_within(sessions[source], ids, txn))
+        for confirmed in asked:
+            confirmed.result()
+
     def release(self, taken: Mapping[Source, int], sessions: Mapping[Source, int]) -> None:
         """Give permits back for messages whose batch is done."""
         for source, messages in taken.items():
@@ -424,4 +440,4 @@ class LogIdentity:
         if not void:
             return batch
         left = {key: part for key, part in batch.partitions.items() if key not in void}
-        return QueueOffset(batch.n, batch.messages, left)
+        return replace(batch, partitions=left)

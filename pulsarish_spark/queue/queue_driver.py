@@ -9,6 +9,7 @@ gives again of what was acknowledged is dropped. No state is kept outside of the
 
 ``claim`` acknowledges a batch already when Spark has logged it, in ``tasks``, which is the first call after that. The
 broker then deletes what it has, unless somebody keeps it for a replay: ``holds`` does, and moves on when it is done.
+``lock`` acknowledges it before Spark has logged it, in a transaction that ends when it is done (``locking``).
 """
 
 from __future__ import annotations
@@ -16,27 +17,28 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from broker_core.base.clock import BlockingClock, Clock, SystemClock
-from broker_core.base.errors import ConfigError, ConsumerBusyError, InvalidTopicNameError
+from broker_core.base.clock import BlockingClock, SystemClock
+from broker_core.base.errors import ConfigError, InvalidTopicNameError
+from broker_core.base.moments import LONG_MAX
 from broker_core.base.names import TopicName
-from broker_core.base.positions import Position
-from broker_core.client import Client, CursorHandle, DeadLetterPolicy
+from broker_core.client import Client, DeadLetterPolicy
 from broker_core.client.settings.policies import MAX_REDELIVER_COUNT_DEFAULT, letter_topics
-from broker_core.client.spark_marks import SparkMark, hold_name
+from broker_core.client.spark_marks import hold_name
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_with_partition
 from pulsarish_spark.options import QueueOptions, ReadOptions
-from pulsarish_spark.places.start_spec import Word
 from pulsarish_spark.places.topics import Selection, TopicPartition
 from pulsarish_spark.queue.dividing import divide_by_key, divide_by_place
 from pulsarish_spark.queue.entry_ids import ENTRIES_MAX, Entries, apart
+from pulsarish_spark.queue.hold_cursors import HoldCursors
 from pulsarish_spark.queue.id_reader import DeadEntries
 from pulsarish_spark.queue.intake import Consumers, LogIdentity
-from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, PartitionBatch, QueueBacklog, QueueOffset
+from pulsarish_spark.queue.locking import QueueLocks
+from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, BatchLock, PartitionBatch, QueueBacklog, QueueOffset
 from pulsarish_spark.queue.received_backlog import KEPT_S, Acknowledged, Choice, Dropped, Source, Unfinished
 from pulsarish_spark.tasks.task import ReadTask, reading_tasks
 
@@ -75,11 +77,12 @@ _LONGEST_MS: Final = 9_999_999_999_999
 
 @dataclass(eq=False)
 class QueueDriver:
-    """The ``StreamDriver`` of a query that shares its subscription. ``_holds`` None: acknowledge behind the batch."""
+    """The ``StreamDriver`` of a query that shares its subscription. ``_holds`` None: nothing is kept for a replay."""
 
     _options: ReadOptions
     _queue: QueueOptions
     _intake: Consumers
+    _locks: QueueLocks
     _holds: HoldCursors | None
     _clock: BlockingClock
     _bounded: bool = False
@@ -99,6 +102,7 @@ class QueueDriver:
         self._acknowledged = Acknowledged(self._clock)
         subscription = self._options.subscription
         self._identity = LogIdentity(self._intake, self._policy, subscription, self._acknowledged.forget)
+        self._is_locking = self._queue.guarantee == "lock"
 
     # -- what Spark asks, in its order
 
@@ -118,17 +122,23 @@ class QueueDriver:
         """The next batch, or ``start`` where nothing was given."""
         if self._made is not None and self._made.n == start.n + 1:
             return self._made  # Spark has asked before, and may have noted the answer.
+        if limit is None and self._is_locking:
+            raise ConfigError(
+                "queueGuarantee=lock does not work with Trigger.Once: the first micro-batch of a run has no rows",
+                hint="use trigger(availableNow=True)",
+            )
         self._attach(start)
         self._settle(start)
-        most = min(limit or CONSUMER_MESSAGES * max(self._intake.consumers, 1), BATCH_MESSAGES_MAX)
+        most = CONSUMER_MESSAGES * max(self._intake.consumers, 1) if limit in (None, LONG_MAX) else limit
+        most = min(most, BATCH_MESSAGES_MAX)
         self._intake.permit(2 * most)
         if not self._is_given(start):
             if self._intake.is_open:
                 self._move_holds(HOLDS_EVERY_S)  # Nothing is claimed that is not done, and others may have gone on.
             return start
-        if self._made is None:
+        if self._made is None and not self._is_locking:  # There the first batch has no entries anyway.
             self._let_fill(most)
-        return self._make(start, most)
+        return self._make_locked(start, most) if self._is_locking else self._make(start, most)
 
     def newest(self) -> QueueBacklog | None:
         """The backlog beside the batch that was made. Spark asks right behind ``latest``, several times a second."""
@@ -147,7 +157,7 @@ class QueueDriver:
         names, cores = self._intake.names(), os.cpu_count() or 1
         for key in sorted(end.partitions.keys() - names.keys()):
             self._policy.report(lost_with_partition(key, end.partitions[key].ids), self._options.subscription)
-        if self._holds is not None:
+        if self._queue.guarantee == "claim":
             self._ack(end)
         end = self._identity.valid(end)
         if self._queue.type == "shared":
@@ -170,10 +180,12 @@ class QueueDriver:
     def close(self) -> None:
         """Leave the subscription; what was not acknowledged goes to others."""
         self._intake.close()
+        self._locks.close()
         if self._holds is not None:
             self._holds.close()
 
     def _attach(self, known: QueueOffset) -> None:
+        self._locks.begin(known, locks=self._is_locking)
         self._intake.attach(known)
         self._identity.note(known)
         self._identity.check()
@@ -200,7 +212,9 @@ class QueueDriver:
         """Acknowledge ``batch``, unless this process has, and forget what was given again of it meanwhile."""
         if batch.n == self._acked:
             return
-        self._intake.ack(self._holders(batch))
+        # Where a partition has become another one, a transaction of that number may be anybody's.
+        if self._identity.valid(batch) is not batch or not self._locks.commit(batch):
+            self._intake.ack(self._holders(batch))
         self._acked = batch.n
         self._acknowledged.add(self._identity.valid(batch))
         if self._choice is not None and self._made is not None and self._made.n == batch.n:
@@ -274,6 +288,25 @@ class QueueDriver:
             self._collect()
 
     def _make(self, start: QueueOffset, most: int) -> QueueOffset:
+        choice, made = self._chosen(start, most)
+        return self._note(made, choice)
+
+    def _make_locked(self, start: QueueOffset, most: int) -> QueueOffset:
+        """The next batch, locked; one without entries where they cannot be locked yet."""
+        upcoming = self._locks.open()
+        choice, made = None, QueueOffset(start.n + 1, lock=BatchLock(None, 0, upcoming.txn.id))
+        if self._locks.is_ready(start):
+            taken, with_entries = self._chosen(start, most)
+            lock = self._locks.take(self._intake, taken, upcoming)
+            if lock is not None:
+                choice, made = taken, replace(with_entries, lock=lock)
+            else:
+                self._intake.release(taken.taken(), taken.sessions)
+        self._locks.name(upcoming)
+        return self._note(made, choice)
+
+    def _chosen(self, start: QueueOffset, most: int) -> tuple[Choice, QueueOffset]:
+        """Entries for a batch behind ``start``, and its offset."""
         choice = self._intake.received.choose(most)
         made = _offset_of(start.n + 1, choice)
         while made.text_bytes > TEXT_BYTES_MAX and len(choice.units) > 1:
@@ -283,63 +316,12 @@ class QueueDriver:
             made = _offset_of(start.n + 1, choice)
         published = self._intake.published({key: part.last for key, part in made.partitions.items()})
         parts = {key: replace(part, published_ms=published.get(key)) for key, part in made.partitions.items()}
-        made = replace(made, partitions=parts)
+        return choice, replace(made, partitions=parts)
+
+    def _note(self, made: QueueOffset, choice: Choice | None) -> QueueOffset:
         self._made, self._choice = made, choice
         self._identity.note(made)
         return made
-
-
-@dataclass(slots=True, eq=False)
-class HoldCursors:
-    """Durable subscriptions that are never read: they keep entries that are acknowledged already for a replay.
-
-    Brokers delete what all subscriptions have acknowledged. So ``claim`` has a *hold* on each partition, which follows
-    the shared subscription: to where that is acknowledged without a gap when a batch is done, and not to the lowest
-    entry of the batch, for delayed and redelivered entries lie further back, and a subscription does not go back.
-
-    ``_mark_deletes``: how far the shared subscription is acknowledged without a gap.
-    """
-
-    _client: Client
-    _name: str
-    _mark_deletes: Callable[[], Mapping[TopicPartition, Position]]
-    _clock: Clock
-    _cursors: dict[TopicPartition, CursorHandle] = field(default_factory=dict)
-
-    def open(self, names: Mapping[TopicPartition, str]) -> None:
-        """Begin to keep the entries that are not acknowledged now, where nothing is kept yet."""
-        for key in [key for key, cursor in self._cursors.items() if cursor.failure is not None]:
-            self._cursors.pop(key).close()
-        new = [key for key in names if key not in self._cursors]
-        at = self._mark_deletes() if new else {}
-        for key in new:
-            self._cursors[key] = self._opened(names[key], at.get(key))
-
-    def _opened(self, name: str, mark_delete: Position | None) -> CursorHandle:
-        start: Position | Word = "earliest"
-        # One that is there keeps what a replay needs, and must stay where it is.
-        if mark_delete is not None and not self._client.has_subscription(name, self._name):
-            start = Position(mark_delete.ledger, mark_delete.entry + 1)
-        try:
-            mark = SparkMark.of_this_process("hold", self._clock.now_ms()).properties()
-            return self._client.open_cursor(name, self._name, start, subscription_properties=mark)
-        except ConsumerBusyError as error:
-            raise ConsumerBusyError(
-                f'another query holds {name} under the name "{self._name}"',
-                hint='give each query on the subscription a name: .option("consumerName", "first")',
-            ) from error
-
-    def move(self) -> None:
-        """Move the holds to the mark-delete positions, so that acknowledged entries may be deleted."""
-        moved = [self._cursors[key].start_ack(at) for key, at in self._mark_deletes().items() if key in self._cursors]
-        for confirmed in moved:
-            confirmed.result()
-
-    def close(self) -> None:
-        """Leave them on the broker."""
-        for cursor in self._cursors.values():
-            cursor.close()
-        self._cursors.clear()
 
 
 def open_queue(options: ReadOptions, queue: QueueOptions, client: Client) -> QueueDriver:
@@ -358,7 +340,8 @@ def open_queue(options: ReadOptions, queue: QueueOptions, client: Client) -> Que
     if queue.guarantee == "claim":
         name = hold_name(options.subscription, queue.consumer_name)
         holds = HoldCursors(client, name, consumers.mark_deletes, clock)
-    return QueueDriver(options, queue, consumers, holds, clock)
+    locks = QueueLocks(client, queue.lock_timeout_s, clock)
+    return QueueDriver(options, queue, consumers, locks, holds, clock)
 
 
 def _with_retry_topic(selection: Selection, subscription: str, client: Client) -> Selection:

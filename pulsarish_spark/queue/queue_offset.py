@@ -5,7 +5,8 @@
      "topics": {"persistent://public/default/orders": {"0": {"17": "0-99999", "18": "4-90,93,97-120"}}},
      "part":   {"persistent://public/default/orders": {"0": {"18:93": "3f0"}}},
      "again":  {"persistent://public/default/orders": {"0": {"2": {"18": "93"}}}},
-     "published": {"persistent://public/default/orders": {"0": 1795735412881}}}
+     "published": {"persistent://public/default/orders": {"0": 1795735412881}},
+     "lock": {"own": "0:1187", "until": 1795735412881, "next": "0:1190"}}
 
 ``queue`` is the version of this form. ``n`` counts batches of the query, so that no offset equals its predecessor, and
 ``m`` is how many messages the batch has, for people who read the offset. ``topics`` has the entries of each partition
@@ -13,7 +14,9 @@ by ledger, in the words of ``entry_ids``. ``part`` has entries of which others h
 left, in hex, bit i for batch index i. ``again`` has entries that were given out before, by how often. Both change from
 delivery to delivery, so a replay can only give the same rows if they are noted. ``published`` is the publish time, in
 milliseconds, of the last entry of each partition: a broker that was restored from an older copy gives its id to another
-entry. Keys are sorted: one batch has one text. Pure.
+entry. ``lock``, where batches are locked: the transaction that holds the entries of the batch, if it has any, the
+time until which it does, and the transaction that will hold those of the next batch. Keys are sorted: one batch has
+one text. Pure.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any, Final, TypeAlias
 
 from broker_core.base.errors import UsageError
 from broker_core.base.positions import Position, positions_of
+from broker_core.wire.heads import TxnId
 from pulsarish_spark.places.offsets import by_partition, by_topic
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.entry_ids import Entries, EntryOrRun, EntryRun, entries_of_text, entries_to_text, ids_of
@@ -39,6 +43,7 @@ IdTexts: TypeAlias = Mapping[int, str]
 """Entries by ledger."""
 
 _POSITION: Final = re.compile(r"(\d+):(\d+)")
+_TXN_ID: Final = re.compile(r"(-?\d+):(-?\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,27 @@ class PartitionBatch:
         return cls(id_texts(given), parts, again)
 
 
+@dataclass(frozen=True, slots=True)
+class BatchLock:
+    """Transactions of a batch: ``own`` holds its entries, at least until ``until_ms``, and ``next`` will hold those of
+    the next one. ``own`` None: the batch has none, and is there to name ``next``."""
+
+    own: TxnId | None
+    until_ms: int
+    next: TxnId
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types, in the one order."""
+        own = {} if self.own is None else {"own": _txn_text(self.own), "until": self.until_ms}
+        return own | {"next": _txn_text(self.next)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> BatchLock:
+        """Read ``to_json()`` back."""
+        own = _txn_id(document["own"]) if "own" in document else None
+        return cls(own, int(document.get("until", 0)), _txn_id(document["next"]))
+
+
 @dataclass(frozen=True)
 class QueueOffset:
     """The entries of batch ``n``, which hold ``messages``; none before the first batch."""
@@ -90,6 +116,7 @@ class QueueOffset:
     n: int = 0
     messages: int = 0
     partitions: Mapping[TopicPartition, PartitionBatch] = field(default_factory=dict)
+    lock: BatchLock | None = None
 
     @property
     def text_bytes(self) -> int:
@@ -108,7 +135,8 @@ class QueueOffset:
             tables["again"][key] = {str(count): _ledgers(ids) for count, ids in sorted(batch.again.items())}
             tables["published"][key] = batch.published_ms
         filled = {word: {key: told for key, told in table.items() if told} for word, table in tables.items()}
-        return document | {word: by_topic(table) for word, table in filled.items() if table}
+        document |= {word: by_topic(table) for word, table in filled.items() if table}
+        return document if self.lock is None else document | {"lock": self.lock.to_json()}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> QueueOffset:
@@ -142,7 +170,8 @@ class QueueOffset:
             )
             for key, ledgers in ids.items()
         }
-        return cls(document["n"], int(document.get("m", 0)), partitions)
+        lock = BatchLock.from_json(document["lock"]) if "lock" in document else None
+        return cls(document["n"], int(document.get("m", 0)), partitions, lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +233,14 @@ def _position(text: str) -> Position:
     if found is None:
         raise ValueError(f'"{text}" is no position')
     return Position(int(found[1]), int(found[2]))
+
+
+def _txn_text(txn_id: TxnId) -> str:
+    return f"{txn_id.most_bits}:{txn_id.least_bits}"
+
+
+def _txn_id(text: str) -> TxnId:
+    found = _TXN_ID.fullmatch(text)
+    if found is None:
+        raise ValueError(f'"{text}" is no transaction')
+    return TxnId(int(found[1]), int(found[2]))

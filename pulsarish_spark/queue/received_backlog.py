@@ -79,6 +79,10 @@ class Choice(Taken):
         """Messages by consumer."""
         return dict(_messages_of([*self.units, *self.repeats]))
 
+    def whole(self) -> Taken:
+        """All that was taken, the repeats as well."""
+        return Taken([*self.units, *self.repeats])
+
 
 @dataclass(frozen=True, slots=True)
 class Dropped(Taken):

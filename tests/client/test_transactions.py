@@ -18,7 +18,17 @@ from broker_core.base.errors import (
     TransactionNotFoundError,
     UsageError,
 )
-from broker_core.client import AsyncClient, Client, ClientConfig, Consumer, Producer, Transaction, TransactionState
+from broker_core.client import (
+    AsyncClient,
+    Client,
+    ClientConfig,
+    Consumer,
+    EntryConsumer,
+    GivenEntry,
+    Producer,
+    Transaction,
+    TransactionState,
+)
 from tests.client.conftest import TRANSACTIONAL, Service, admin_path, transactional
 from tests.client.helpers import (
     WAIT_S,
@@ -549,3 +559,50 @@ def test_transactions_with_asyncio(service: Service, topic: str) -> None:
             assert txn.state is TransactionState.COMMITTED
 
     asyncio.run(play())
+
+
+# -- entries
+
+
+def test_whole_entries_are_acknowledged_in_a_transaction(client: Client, topic: str) -> None:
+    """Nobody is given them while it is open; then they are acknowledged."""
+    send(client, topic, 10, batched=False)
+    with client.subscribe_entries(topic, "s", initial_position="earliest", queue_size=10) as consumer:
+        entries = given_to(consumer, 10)
+        txn = client.new_transaction()
+        ids = {entries[0].ledger: [each.entry for each in entries[2:]]}
+        consumer.start_ack_within(consumer.session, ids, txn).result(WAIT_S)
+        txn_id = txn.hand_over()
+    with client.subscribe(topic, "s", type="shared") as other:
+        assert values(take(other, 2)) == numbered(0, 2)
+        assert_nothing_comes(other)
+        client.end_transaction(txn_id, commit=True)
+        assert_nothing_comes(other)
+
+
+def test_entries_of_a_session_that_is_over_are_not_acknowledged_in_a_transaction(client: Client, topic: str) -> None:
+    """Others may have been given them."""
+    send(client, topic, 3, batched=False)
+    with client.subscribe_entries(topic, "s", initial_position="earliest", queue_size=10) as consumer:
+        entries = given_to(consumer, 3)
+        session = consumer.session
+        lose_connection(client)
+        eventually(lambda: consumer.session != session and consumer.is_attached, "the connection is back")
+        txn = client.new_transaction()
+        ids = {entries[0].ledger: [each.entry for each in entries]}
+        with pytest.raises(ConnectionLostError, match="and with it what it was given"):
+            consumer.start_ack_within(session, ids, txn).result(WAIT_S)
+        txn.abort()
+        assert [each.entry for each in given_to(consumer, 3)] == [each.entry for each in entries]
+
+
+def given_to(consumer: EntryConsumer, count: int) -> list[GivenEntry]:
+    """The next entries of ``consumer``."""
+    found: list[GivenEntry] = []
+
+    def has_all() -> bool:
+        found.extend(consumer.take().entries)
+        return len(found) >= count
+
+    eventually(has_all, "entries are given")
+    return found

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills a query in queue mode at each step of a batch, beside a rival consumer, and counts what was lost or twice.
 
-    python -m tests.kill.queue_rig [--spark] [--only BROKER] [--guarantee commit|claim] [--step STEP] [--kills N]
+    python -m tests.kill.queue_rig [--spark] [--only BROKER] [--guarantee commit|claim|lock] [--step STEP] [--kills N]
         [--at-once N] [--json FILE]
 
 The rival is an ordinary consumer of the same subscription, on all the time; it takes what it is given. The query is a
@@ -33,13 +33,14 @@ from typing import Final, Literal
 
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
+from tests.apache_pulsar.start import TRANSACTIONS
 from tests.apache_pulsar.start import running as running_pulsar
 from tests.kill.queue_query import BATCH_MESSAGES, NEVER, STEPS, SUBSCRIPTION, Step, run_query
 from tests.kill.queue_rival import QUEUE_SIZE, Rival
 from tests.kill.queue_spark import LOG, run_spark
 
 BROKERS: Final = ("pulsarish", "apache")
-GUARANTEES: Final = ("commit", "claim")
+GUARANTEES: Final = ("commit", "claim", "lock")
 MESSAGES: Final = 3_000
 KILLED_BATCH: Final = 2
 HELD_MESSAGES: Final = 2 * BATCH_MESSAGES + 2 * QUEUE_SIZE
@@ -61,6 +62,7 @@ _RUNS: Final[dict[Killed, Callable[[str, str, str, str, str, int], None]]] = {"s
 MAY_BE_TWICE: Final[dict[str, frozenset[Step]]] = {
     "commit": frozenset({"noted", "planned", "read", "sunk", "committed"}),
     "claim": frozenset({"noted"}),
+    "lock": frozenset(),
 }
 """The steps at which a kill may have others process the batch too, as docs/queues.md says."""
 
@@ -178,10 +180,10 @@ def running(broker: str) -> Iterator[str]:
     """The service URL of a broker of one kind."""
     with tempfile.TemporaryDirectory() as folder:
         if broker == "pulsarish":
-            with RunningBroker(Path(folder) / "data") as ours:
+            with RunningBroker(Path(folder) / "data", settings={"transactionCoordinatorEnabled": True}) as ours:
                 yield ours.service_url
         else:
-            with running_pulsar(Path(folder)) as pulsar:
+            with running_pulsar(Path(folder), TRANSACTIONS) as pulsar:
                 yield pulsar.service_url
 
 

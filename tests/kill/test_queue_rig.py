@@ -38,6 +38,16 @@ def test_a_claimed_batch_is_processed_once_over_a_kill(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.apart
+def test_a_locked_batch_is_processed_once_over_a_kill(tmp_path: Path) -> None:
+    """Where ``claim`` cannot hold it."""
+    code, (found,), talk = run_rig(tmp_path, "--guarantee", "lock", "--step", "noted")
+    assert code == 0, talk
+    assert (found["lost"], found["twice"], found["repeated"]) == (0, 0, 0)
+    assert found["rival"] > 0
+
+
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_claimed_batch_is_processed_once_over_the_kill_of_a_whole_spark(tmp_path: Path) -> None:
     """Where the most could go wrong: acknowledged on the broker, and no task has read it. `make queue-kills` has the
@@ -59,6 +69,7 @@ def test_a_claimed_batch_is_processed_once_over_the_kill_of_a_whole_spark(tmp_pa
         ({"twice": 201}, False),
         ({"twice": 1, "guarantee": "claim"}, False),
         ({"twice": 1, "step": "given"}, False),
+        ({"twice": 1, "guarantee": "lock", "step": "noted"}, False),
     ],
 )
 def test_what_the_table_does_not_promise_fails(change: dict[str, Any], holds: bool) -> None:
@@ -70,9 +81,9 @@ def test_what_the_table_does_not_promise_fails(change: dict[str, Any], holds: bo
 
 def test_kills_are_spread_over_brokers_guarantees_and_steps() -> None:
     """As many in all as were asked for, and of no kind two more than of another; without a number one of each."""
-    wanted = Wanted("source", BROKERS, GUARANTEES, STEPS, 27)
+    wanted = Wanted("source", BROKERS, GUARANTEES, STEPS, 39)
     kinds = [(broker, *kind) for broker in BROKERS for kind in wanted.on(broker)]
-    assert len(kinds) == 27
+    assert len(kinds) == 39
     counts = [
         kinds.count((broker, guarantee, step)) for broker in BROKERS for guarantee in GUARANTEES for step in STEPS
     ]

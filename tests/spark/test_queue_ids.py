@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from broker_core.base.errors import UsageError
 from broker_core.client import GivenEntry
+from broker_core.wire.heads import TxnId
 from pulsarish_spark.places.offsets import SourceOffset
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.entry_ids import entries_of_text, entries_to_text
-from pulsarish_spark.queue.queue_offset import PartitionBatch, QueueOffset
+from pulsarish_spark.queue.queue_offset import BatchLock, PartitionBatch, QueueOffset
 
 SETS = st.one_of(
     st.sets(st.integers(0, 60), min_size=1),
@@ -30,6 +31,9 @@ GIVEN = st.builds(
     redelivery_count=st.integers(0, 2),
     unacked=st.one_of(st.none(), st.integers(1, 1023)),
 )
+
+TXN_ID = st.builds(TxnId, st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
+TIME_MS = st.integers(0, 2**53)
 
 
 @given(SETS)
@@ -90,13 +94,16 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         st.lists(GIVEN, min_size=1, max_size=30, unique_by=lambda each: each.position),
     ),
     st.integers(1, 99),
+    st.none() | st.builds(BatchLock, st.none(), st.just(0), TXN_ID) | st.builds(BatchLock, TXN_ID, TIME_MS, TXN_ID),
 )
-def test_an_offset_is_read_back_and_has_one_text(entries: dict[TopicPartition, list[GivenEntry]], number: int) -> None:
+def test_an_offset_is_read_back_and_has_one_text(
+    entries: dict[TopicPartition, list[GivenEntry]], number: int, lock: BatchLock | None
+) -> None:
     """Whatever the order in which the broker gave."""
-    offset = QueueOffset(number, 7, {key: PartitionBatch.of(found) for key, found in entries.items()})
-    again = QueueOffset(number, 7, {key: PartitionBatch.of(found[::-1]) for key, found in reversed([*entries.items()])})
+    offset = QueueOffset(number, 7, {key: PartitionBatch.of(found) for key, found in entries.items()}, lock)
+    again = {key: PartitionBatch.of(found[::-1]) for key, found in reversed([*entries.items()])}
     text = json.dumps(offset.to_json())
-    assert json.dumps(again.to_json()) == text
+    assert json.dumps(QueueOffset(number, 7, again, lock).to_json()) == text
     assert offset.text_bytes == len(text)
     read = QueueOffset.from_json(json.loads(text))
     assert read == offset
@@ -124,6 +131,8 @@ def test_offsets_of_the_other_mode_are_told() -> None:
         {"queue": 1, "n": "1"},
         {"queue": 1, "n": 1, "topics": {"persistent://a/b/c": {"0": {"1": "x"}}}},
         {"queue": 1, "n": 1, "topics": {"persistent://a/b/c": {"0": "1"}}},
+        {"queue": 1, "n": 1, "lock": {"own": "1:2", "until": 3}},
+        {"queue": 1, "n": 1, "lock": {"next": "1"}},
         {"queue": 1, "n": 1}
         | {"topics": {"persistent://a/b/c": {"0": {"1": "1"}}}, "part": {"persistent://a/b/c": {"0": {"1": "f"}}}},
     ],

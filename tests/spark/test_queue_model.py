@@ -6,33 +6,44 @@ Spark's order of calls, its logs and the broker are models here; driver, backlog
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from broker_core.base.errors import ConnectionLostError, TransactionConflictError, TransactionNotFoundError
 from broker_core.base.positions import Position
 from broker_core.client import Given, GivenEntry
 from broker_core.testing.virtual_timers import VirtualTimers
+from broker_core.wire.heads import TxnId
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.entry_ids import Entries
+from pulsarish_spark.queue.hold_cursors import HoldCursors
 from pulsarish_spark.queue.id_reader import IdReading
 from pulsarish_spark.queue.intake import Consumers
-from pulsarish_spark.queue.queue_driver import HoldCursors, QueueDriver
+from pulsarish_spark.queue.locking import QueueLocks
+from pulsarish_spark.queue.queue_driver import QueueDriver
 from pulsarish_spark.queue.queue_offset import QueueOffset
 from pulsarish_spark.queue.received_backlog import Dropped, ReceivedBacklog, Source
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
 
 KEY = TopicPartition("persistent://public/default/t", 0)
 SOURCES = (Source(KEY, 0), Source(KEY, 1))
 """The query has two consumers."""
 
 LIMIT = 12
+
+LOCK_S = 600.0
+"""The time limit of a lock."""
 
 
 def messages_of(entry: int) -> int:
@@ -50,6 +61,13 @@ class BrokerModel:
         self.forgotten: set[int] = set()
         """What was acknowledged, and was not written when the broker died."""
         self.given: Counter[int] = Counter()
+        self.opened = 0
+        self.in_order: list[int] = []
+        """What this process of the query has acknowledged."""
+        self.pending: dict[int, TxnId] = {}
+        """What is acknowledged in open transactions."""
+        self.transactions: dict[TxnId, float] = {}
+        """Those that are open, and when they are aborted."""
 
     @property
     def confirmed(self) -> set[int]:
@@ -57,7 +75,68 @@ class BrokerModel:
 
     @property
     def free(self) -> list[int]:
-        return [each for each in range(self.entries) if each not in self.acked and each not in self.holders]
+        taken = self.acked | self.holders.keys() | self.pending.keys()
+        return [each for each in range(self.entries) if each not in taken]
+
+    def end(self, txn_id: TxnId, *, commit: bool) -> None:
+        """Apache Pulsar does not remember how a transaction ended."""
+        if self.transactions.pop(txn_id, None) is None:
+            raise TransactionNotFoundError(f"{txn_id} is over")
+        held = {entry for entry, holder in self.pending.items() if holder == txn_id}
+        self.pending = {entry: holder for entry, holder in self.pending.items() if holder != txn_id}
+        if commit:
+            self.acked |= held
+            self.in_order += sorted(held)
+
+    def end_overdue(self) -> None:
+        """The time of some transactions is over."""
+        for txn_id in [txn_id for txn_id, until_s in self.transactions.items() if until_s <= CLOCK.now_ms() / 1000]:
+            self.end(txn_id, commit=False)
+
+
+class TransactionModel:
+    """A transaction of the process that has opened it."""
+
+    def __init__(self, broker: BrokerModel, txn_id: TxnId) -> None:
+        self.id = txn_id
+        self._broker = broker
+        self._is_mine = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.close()
+
+    def hand_over(self) -> TxnId:
+        self._is_mine = False
+        return self.id
+
+    def abort(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._is_mine:
+            self._is_mine = False
+            with contextlib.suppress(TransactionNotFoundError):
+                self._broker.end(self.id, commit=False)
+
+
+class ClientModel:
+    """The client of a process, as far as transactions are concerned."""
+
+    def __init__(self, broker: BrokerModel) -> None:
+        self._broker = broker
+
+    def new_transaction(self, timeout_s: float) -> TransactionModel:
+        self._broker.opened += 1
+        txn_id = TxnId(0, self._broker.opened)
+        self._broker.transactions[txn_id] = CLOCK.now_ms() / 1000 + timeout_s
+        return TransactionModel(self._broker, txn_id)
+
+    def end_transaction(self, txn_id: TxnId, *, commit: bool) -> None:
+        self._broker.end(txn_id, commit=commit)
 
 
 class IntakeModel:
@@ -67,7 +146,6 @@ class IntakeModel:
         self.received = ReceivedBacklog()
         self.consumers = len(SOURCES)
         self.is_open = True
-        self.acked: list[int] = []
         self._broker = broker
         self._sessions = dict.fromkeys(SOURCES, 1)
         self._given: dict[Source, list[GivenEntry]] = {source: [] for source in SOURCES}
@@ -138,8 +216,27 @@ class IntakeModel:
     def ack(self, holders: Mapping[Source, Mapping[int, Entries]]) -> None:
         for ledgers in holders.values():
             for entry in ledgers[0].tolist():
-                self.acked.append(entry)
+                self._broker.in_order.append(entry)
                 self._broker.acked.add(entry)
+                self._broker.holders.pop(entry, None)
+
+    def ack_within(
+        self,
+        holders: Mapping[Source, Mapping[int, Entries]],
+        sessions: Mapping[Source, int],
+        txn: TransactionModel,
+    ) -> None:
+        """Some may be in the transaction when one is refused. Then the others are given to nobody, as at Apache Pulsar,
+        as if the consumer had them still."""
+        for source, ledgers in holders.items():
+            if sessions[source] != self._sessions[source]:
+                raise ConnectionLostError("the session is over")
+            if txn.id not in self._broker.transactions:
+                raise TransactionNotFoundError(f"{txn.id} is over")
+            for entry in ledgers[0].tolist():
+                if entry in self._broker.acked or entry in self._broker.pending:
+                    raise TransactionConflictError(f"{entry} is taken")
+                self._broker.pending[entry] = txn.id
                 self._broker.holders.pop(entry, None)
 
     def release(self, taken: Mapping[Source, int], sessions: Mapping[Source, int]) -> None:
@@ -198,8 +295,9 @@ class SharedQueryMachine(RuleBasedStateMachine):
         assert options.queue is not None
         self.intake = IntakeModel(self.broker)
         holds = HoldsModel() if self.guarantee == "claim" else None
+        locks = QueueLocks(cast("Client", ClientModel(self.broker)), LOCK_S, CLOCK)
         self.driver = QueueDriver(
-            options, options.queue, cast("Consumers", self.intake), cast("HoldCursors | None", holds), CLOCK
+            options, options.queue, cast("Consumers", self.intake), locks, cast("HoldCursors | None", holds), CLOCK
         )
         self.planned = False
 
@@ -270,6 +368,7 @@ class SharedQueryMachine(RuleBasedStateMachine):
         """At any moment between two calls; what it held is free, and the broker has written all acknowledgements."""
         self.broker.acked |= self.broker.forgotten
         self.broker.forgotten.clear()
+        self.broker.in_order.clear()
         self.intake.close()
         self._start_process()
 
@@ -282,7 +381,7 @@ class SharedQueryMachine(RuleBasedStateMachine):
     @rule(acks=st.integers(0, 3 * LIMIT))
     def broker_dies(self, acks: int) -> None:
         """All connections are lost, and so many of the query's last acknowledgements, though they were confirmed."""
-        lost = set(self.intake.acked[-acks:] if acks else ()) - self.rivals
+        lost = set(self.broker.in_order[-acks:] if acks else ()) - self.rivals
         self.broker.acked -= lost
         self.broker.forgotten |= lost
         for source in SOURCES:
@@ -305,7 +404,7 @@ class SharedQueryMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_acknowledged_too_early(self) -> None:
-        """With commit what is done, with claim what is noted; the rest by the rival."""
+        """With commit and lock what is done, with claim what is noted; the rest by the rival."""
         ours = len(self.offsets) if self.guarantee == "claim" else self.done
         allowed = set().union(*(self._entries(number) for number in range(ours))) if ours else set()
         assert self.broker.acked <= allowed | self.rivals
@@ -346,19 +445,75 @@ class ClaimingQueryMachine(SharedQueryMachine):
             assert self._entries(len(self.offsets) - 1) <= self.broker.confirmed
 
 
+class LockingQueryMachine(SharedQueryMachine):
+    """The same with acknowledgement in a transaction, before the batch is noted.
+
+    A query is away for less than half of the time limit, or for longer (``is_late``), and then others may get what is
+    noted.
+    """
+
+    guarantee = "lock"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_late = False
+        self.known: set[int] = set()
+        """Acknowledged, by others, when the query held it."""
+
+    @rule()
+    def time_passes(self) -> None:
+        """A batch that runs, and one that was away before, are not longer than a lock lasts."""
+        if not self.runs:
+            CLOCK.sleep(LOCK_S / 4)
+            self.broker.end_overdue()
+
+    @precondition(lambda self: self.runs)
+    @rule()
+    def time_limit(self) -> None:
+        """The batch that is noted is away for too long."""
+        CLOCK.sleep(LOCK_S + 1)
+        self.broker.end_overdue()
+        self.is_late = True
+        self.intake.give()
+
+    @precondition(lambda self: self.intake.received is not None and bool(self.broker.holders))
+    @rule()
+    def acknowledged_by_another(self) -> None:
+        """An entry that the query has been given and has not locked."""
+        entry = min(self.broker.holders)
+        del self.broker.holders[entry]
+        self.rivals.add(entry)
+        self.broker.acked.add(entry)
+
+    @invariant()
+    def a_noted_batch_is_nobody_elses(self) -> None:
+        """While its lock lasts."""
+        if not self.is_late:
+            noted = set().union(*(self._entries(number) for number in range(len(self.offsets))))
+            assert not noted & self.rivals
+            if self.runs:
+                assert self._entries(len(self.offsets) - 1) <= self.broker.pending.keys()
+
+    def teardown(self) -> None:
+        super().teardown()
+        assert not self.broker.pending
+
+
 TestSharedQuery = SharedQueryMachine.TestCase
 TestSharedQuery.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestClaimingQuery = ClaimingQueryMachine.TestCase
 TestClaimingQuery.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestLockingQuery = LockingQueryMachine.TestCase
+TestLockingQuery.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
-@pytest.mark.parametrize("machine", [SharedQueryMachine, ClaimingQueryMachine])
+@pytest.mark.parametrize("machine", [SharedQueryMachine, ClaimingQueryMachine, LockingQueryMachine])
 def test_what_a_killed_broker_has_forgotten_is_acknowledged_again(
     machine: type[SharedQueryMachine], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It gives entries of several batches again, none of them is in another batch, and a warning tells of them."""
     query = machine()
-    for _ in range(3):
+    for _ in range(4):
         query.publish(LIMIT // 3)
         query.next_batch(log=True)
         query.plan()

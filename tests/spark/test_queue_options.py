@@ -32,13 +32,20 @@ def test_options_of_a_shared_subscription_are_read() -> None:
     )
 
 
+def test_a_lock_has_a_time_limit() -> None:
+    """An hour unless it is said."""
+    locked = {**QUEUE, "queueGuarantee": "lock"}
+    assert stream(**locked).queue == QueueOptions("shared", "lock", lock_timeout_s=3600)
+    assert stream(**locked, transactionTimeoutMs="60000").queue == QueueOptions("shared", "lock", lock_timeout_s=60)
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"subscriptionType": "Failover"}, "a query that reads alone needs no type"),
         ({"subscriptionType": "any"}, "it takes Shared or Key_Shared"),
-        ({"queueGuarantee": "lock"}, "lock, by acknowledgements in transactions, is not there yet"),
-        ({"queueGuarantee": "once"}, "it takes commit or claim"),
+        ({"queueGuarantee": "once"}, "it takes commit, claim or lock"),
+        ({"queueGuarantee": "claim", "transactionTimeoutMs": "9"}, "transactionTimeoutMs means nothing without trans"),
         ({"minPartitions": "3"}, "option minPartitions does not work with subscriptionType"),
         ({"inputPartitions": "3"}, "option inputPartitions does not work with subscriptionType"),
         ({"maxRecordsPerPartition": "3"}, "option maxRecordsPerPartition does not work with subscriptionType"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from broker_core.base.errors import ConnectionLostError, OperationTimeoutError, PulsarishError, TransactionConflictError
 from broker_core.base.names import TopicName
@@ -22,6 +22,7 @@ from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.waiting import settle
 from broker_core.client.transactions.transaction import AsyncTransaction
 from broker_core.wire.ack_sets import all_bits, words_of_bits
+from broker_core.wire.commands import entry_acks
 from broker_core.wire.commands import message_id as wire_message_id
 from broker_core.wire.heads import TxnId
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -75,6 +76,22 @@ class AcksWithin:
         return made
 
 
+class EntriesWithin:
+    """Whole entries, by ledger, that are acknowledged together: those that one consumer was given."""
+
+    def __init__(self, entries: Mapping[int, Sequence[int]]) -> None:
+        self._entries = entries
+        self.message_ids: list[MessageId] = []
+        """None: who names entries knows that each is named once."""
+
+    def commands(self, txn_id: TxnId, consumer_id: int, partition: int) -> list[pb.CommandAck]:
+        """The ACKs, without request ids."""
+        made = list(entry_acks(consumer_id, self._entries, partition))
+        for each in made:
+            set_txn_id(each, txn_id)
+        return made
+
+
 def _id(position: Position, acknowledged: int, batch_size: int, partition: int) -> pb.MessageIdData:
     """An entry as an ACK names it: with the messages that are not acknowledged here, unless all are."""
     remaining = all_bits(batch_size) & ~acknowledged
@@ -105,7 +122,11 @@ class TransactionAcks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(
-        self, acks: AcksWithin, txn: AsyncTransaction, receipt: Receipt | None, confirmed: Callable[[], None]
+        self,
+        acks: AcksWithin | EntriesWithin,
+        txn: AsyncTransaction,
+        receipt: Receipt | None,
+        confirmed: Callable[[], None],
     ) -> None:
         """Send ``acks`` once the subscription takes part in ``txn``; ``confirmed`` is called when the broker has taken
         them. A failure is the transaction's too."""

@@ -6,7 +6,7 @@ Importing this must not load pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +15,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.client.blocking.handles import (
     Handle,
+    Transaction,
     call_inner,
     post_to_loop,
     run_on_loop,
@@ -176,6 +177,11 @@ class EntryConsumer(Handle[AsyncEntryConsumer]):
     give_back = post_to_loop(AsyncEntryConsumer.give_back)
     take = run_on_loop(AsyncEntryConsumer.take)
     start_ack = start_on_loop(AsyncEntryConsumer.ack)
+
+    def start_ack_within(self, session: int, entries: Mapping[int, Sequence[int]], txn: Transaction) -> Future[None]:
+        """``AsyncEntryConsumer.ack_within`` begun without waiting: the future has its result."""
+        return self._thread.start(self._inner.ack_within(session, entries, txn.inner))
+
     mark_delete = run_on_loop(AsyncEntryConsumer.mark_delete)
     start_backlog = start_on_loop(AsyncEntryConsumer.backlog)
 

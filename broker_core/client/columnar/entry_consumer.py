@@ -28,13 +28,17 @@ from broker_core.base.hashing import murmur3_31
 from broker_core.base.limits import BATCH_MESSAGES_MAX
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
+from broker_core.client.acks.ack_sender import Receipt
+from broker_core.client.acks.transaction_acks import EntriesWithin, TransactionAcks
 from broker_core.client.columnar.durable_subscribing import HeldSubscription
 from broker_core.client.columnar.probes import Probes
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.subscribing import Subscribing, backlog, flow
+from broker_core.client.connecting.waiting import settle
 from broker_core.client.messages.permits import Permits
 from broker_core.client.settings.config import CursorConfig, EntryConsumerConfig
+from broker_core.client.transactions.transaction import AsyncTransaction
 from broker_core.wire.ack_sets import all_bits, bits_of_words
 from broker_core.wire.commands import entry_acks, redeliver
 from broker_core.wire.entry_peek import (
@@ -131,6 +135,7 @@ class AsyncEntryConsumer(HeldSubscription):
             create_topic=False,
         )
         super().__init__(network, probes, request, CursorConfig(makes_partition=config.makes_partition))
+        self._acks_within = TransactionAcks(network, self._id, topic, subscription, self._attachment)
         self._permits = Permits(config.queue_size)
         self._given: list[GivenEntry] = []
         self._on_given: OnGiven = _nobody
@@ -191,6 +196,22 @@ class AsyncEntryConsumer(HeldSubscription):
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
+
+    async def ack_within(self, session: int, entries: Mapping[int, Sequence[int]], txn: AsyncTransaction) -> None:
+        """Acknowledge whole entries, by ledger, that were given in ``session``, in a transaction; returns when the
+        broker has confirmed each.
+
+        ConnectionLostError if the session is over: others may have been given them. TransactionConflictError: one of
+        them is acknowledged, or in another transaction.
+        """
+        registered: asyncio.Future[None] = self._network.loop.create_future()
+        txn.acknowledge(self.topic, self.subscription, lambda failure: settle(registered, failure))
+        await registered
+        if session != self.session:
+            raise ConnectionLostError(f"{self._named} has lost its connection, and with it what it was given")
+        receipt = Receipt(self._network.loop.create_future(), at_once=True)
+        self._acks_within.send(EntriesWithin(entries), txn, receipt, _nobody)
+        await receipt.done
 
     async def backlog(self) -> int | None:
         """Entries of the subscription that are not acknowledged; None if no broker says so soon."""
