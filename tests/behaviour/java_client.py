@@ -19,7 +19,10 @@ from tests.behaviour.driver import Driver
 
 HERE: Final = Path(__file__).resolve().parent / "java"
 SOURCE: Final = HERE / "Driver.java"
+POM: Final = HERE / "pom.xml"
 
+OPENED: Final = ("java.lang", "java.nio", "java.util", "sun.net")
+"""Packages that Java 17 keeps closed, which Pulsar's client and Flink reach into."""
 
 VERSION: Final = "PULSARISH_TEST_JAVA_CLIENT"
 """The environment's name for the version of the client, where it is not that of ``pom.xml``."""
@@ -41,17 +44,14 @@ def start_java(log: Path, version: str | None = None) -> Driver:
     return Driver(java_command(classes, jars_of(version) if version else jars, "Driver"), log)
 
 
-def compiled(source: Path = SOURCE) -> tuple[Path, str]:
-    """The folder of the classes of ``source`` and the class path that they need.
-
-    It is compiled with the client of ``pom.xml``; the class path may be that of an older or a newer client.
-    """
-    jars = class_path(HERE / "pom.xml")
+def compiled(source: Path = SOURCE, pom: Path = POM) -> tuple[Path, str]:
+    """The folder of the classes of ``source`` and the class path that they need, which is that of ``pom``."""
+    jars = class_path(pom)
 
     def compile_into(classes: Path) -> None:
         javac = shutil.which("javac")
         if javac is None:
-            raise UnavailableError(f"javac is not on the PATH, so {source.name} for the Java client cannot be built")
+            raise UnavailableError(f"javac is not on the PATH, so {source.name} cannot be built")
         subprocess.run([javac, "-d", str(classes), "-cp", jars, str(source)], check=True, capture_output=True)
 
     name = f"java-{source.stem.lower()}"
@@ -60,7 +60,7 @@ def compiled(source: Path = SOURCE) -> tuple[Path, str]:
 
 def java_command(classes: Path, jars: str, main: str) -> list[str]:
     """What starts ``main`` of the folder ``classes``; its arguments come behind it."""
-    opened = ["--add-opens", "java.base/java.nio=ALL-UNNAMED", "--add-opens", "java.base/sun.net=ALL-UNNAMED"]
+    opened = [flag for package in OPENED for flag in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")]
     return [java(), "-Xmx512m", *SHORT_LIVED, *opened, "-cp", os.pathsep.join([str(classes), jars]), main]
 
 

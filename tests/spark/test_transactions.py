@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topics with transactions by the official Java client: what the broker gives to nobody is no loss, and nothing waits
-for it. Our broker has no transactions yet; there entries without rows come in its place. No session.
+for it. No session.
 """
 
 from __future__ import annotations
