@@ -39,6 +39,7 @@ test-all: test test-programs test-peers rigs  ## all of that
 rigs: setup  ## rigs for a moment: kills, damages, mutated frames, crashes, lockstep with an Apache Pulsar, random histories
 	@$(MAKE) kill KILL_ARGS="--kills 20"
 	@$(MAKE) txn-kills TXN_ARGS="--transactions 500 --kills 5"
+	@$(MAKE) exactly-once-kills ONCE_ARGS="--only pulsarish --form process --kills 12"
 	@$(MAKE) damage DAMAGE_ARGS="--damages 200"
 	@$(MAKE) fuzz FUZZ_ARGS="--frames 4000 --commands 2000 --requests 5000"
 	@$(MAKE) sim SIM_ARGS="--images 15000"
@@ -100,6 +101,9 @@ queue-kills: setup  ## kill a query in queue mode at each step beside a rival co
 
 txn-kills: setup  ## kill broker and clients under transactions, look for every anomaly (TXN_ARGS="--transactions N --kills N --seed S --broker apache")
 	@$(RUN) .venv/bin/python -m tests.kill.txn_rig $(TXN_ARGS)
+
+exactly-once-kills: setup  ## kill and pause what writes exactly once at each step, on both brokers, and count rows (ONCE_ARGS=...)
+	@$(RUN) .venv/bin/python -m tests.kill.once_rig $(ONCE_ARGS)
 
 queue-share: setup  ## ten million messages shared by Spark and three clients, each processed once (QUEUE_SHARE_ARGS=...)
 	@$(RUN) .venv/bin/python -m tests.kill.queue_share $(QUEUE_SHARE_ARGS)
