@@ -141,7 +141,7 @@ def in_state(client: TransactionClient, topic: str, state: str) -> TxnId:
 
 @pytest.mark.parametrize("state", STATES)
 def test_send_in_each_state(client: TransactionClient, topic: str, state: str) -> None:
-    """9.4.1, 9.3.2 (T8): without ADD_PARTITION too; refused with NotAllowed, and the producer goes on."""
+    """9.4.1, 9.3.2 (T8, Go batches): without ADD_PARTITION too; refused with NotAllowed, and the producer goes on."""
     name = in_state(client, topic, state)
     must_succeed(client.open_producer(topic))
     answer = client.send_in(name, "a1", sequence_id=1)

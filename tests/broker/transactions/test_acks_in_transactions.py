@@ -485,7 +485,7 @@ class TestDispatch:
         assert not world.subscription().transactional_acks.pending.any
 
     def test_a_limit_of_unacknowledged_messages_lets_go_on(self) -> None:
-        """9.8.4 (#1534, #1535 of the Go client, T14): ten batches of three under a limit of twenty; no acknowledgement
+        """9.8.4 (Go 1534, Go 1535, T14): ten batches of three under a limit of twenty; no acknowledgement
         says how many a batch has."""
         world = World(max_unacked_messages_per_consumer=20)
         m = world.publish(10, messages=3)

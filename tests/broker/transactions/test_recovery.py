@@ -192,7 +192,7 @@ def test_only_its_owner_uses_a_transaction(world: World) -> None:
 
 
 def test_a_coordinator_with_too_many_lets_wait(world: World) -> None:
-    """9.3.4: until one ends, in order; or for 20 s, and then it says why."""
+    """9.3.4 (#15133): until one ends, in order; or for 20 s, and then it says why."""
     world = World(max_active_transactions_per_coordinator=2)
     a, _ = begin(world), begin(world)
     begun: list[TxnId | ServerError] = []
@@ -310,7 +310,7 @@ def test_a_topic_with_an_open_transaction_is_in_use(world: World) -> None:
 
 
 def test_time_to_live_stops_at_open_entries(world: World) -> None:
-    """9.7.2 (T12): by age all of it is due; what is hidden stays, and comes when it is committed."""
+    """9.7.2, T12 (found in Pulsar's source): by age all of it is due; what is hidden stays, and comes."""
     consumer, mailbox = world.subscribe(permits=0)
     sender, a = Sender(world), begin(world, ttl_ms=10**9)
     sender.send("n0")

@@ -61,7 +61,7 @@ def test_the_end_crosses_ledgers(world: World) -> None:
 
 
 def test_last_message_ids_skip_what_no_reader_gets(world: World) -> None:
-    """9.4.5 (T6): a log that ends in hidden or aborted entries; one without anything else."""
+    """9.4.5 (T6, #11877, #21951, #22572, #22610): logs that end in hidden or aborted entries."""
     topic, sender = world.topic(), Sender(world)
     a, dead = begin(world), begin(world)
     sender.send("a0", a)
@@ -99,7 +99,7 @@ def test_trace_1_messages_come_in_the_order_of_the_log(world: World) -> None:
 
 
 def test_trace_3_nothing_is_sent_under_a_transaction_that_is_over(world: World) -> None:
-    """9.4.1 (T8, #16266): refused with the id in the text; the log is as before, and counters are back at zero."""
+    """9.4.1 (T8, #16266, #15423): the id is in the text; log and counters are as before."""
     sender, a = Sender(world), begin(world)
     sender.send("a0", a)
     commit(world, a)
@@ -215,7 +215,7 @@ def test_a_new_subscription_begins_behind_dead_entries(world: World) -> None:
 
 
 def test_reads_while_a_transaction_is_open_do_not_spin(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """9.4.7 (#14286, #22943): a consumer at the readable end costs a look for each group commit, however much comes."""
+    """9.4.7 (#14286, #22943, #19169): a consumer at the readable end costs a look for each group commit."""
     _, mailbox = world.subscribe(SHARED)
     sender, a = Sender(world), begin(world)
     sender.send("a0", a)
