@@ -27,7 +27,7 @@ def read(path: Path) -> Transaction:
 
 def test_what_a_killed_client_had_begun_is_in_its_history(path: Path) -> None:
     """A transaction without an end was never asked to commit, and is to be ended by the next client."""
-    Notebook(path).plan("t", TxnId(1, 2), {"B": ["v/0"]}, PLACE, [Slot(7, 0, -1)])
+    Notebook(path).plan("t", TxnId(1, 2), {"B": ["v/0"]}, {PLACE: [Slot(7, 0, -1)]})
     found = read(path)
     assert (found.writes, found.acks) == ({"B": ["v/0"]}, {PLACE: [Slot(7, 0, -1)]})
     assert (found.asked, found.asked_at, found.outcome) == ("nothing", NEVER, "unknown")
@@ -37,7 +37,7 @@ def test_what_a_killed_client_had_begun_is_in_its_history(path: Path) -> None:
 def test_the_first_request_to_commit_counts(path: Path) -> None:
     """Its values may be seen from then on; an answer ends what is to be done."""
     notes = Notebook(path)
-    notes.plan("t", TxnId(1, 2), {}, None, [])
+    notes.plan("t", TxnId(1, 2), {})
     notes.asks("t", "commit")
     first = read(path).asked_at
     notes.asks("t", "commit")
@@ -52,7 +52,7 @@ def test_the_first_request_to_commit_counts(path: Path) -> None:
 def test_a_coordinator_that_is_asked_later_tells_the_outcome(path: Path, committed: bool) -> None:
     """Of a commit without an answer."""
     notes = Notebook(path)
-    notes.plan("t", TxnId(1, 2), {}, None, [])
+    notes.plan("t", TxnId(1, 2), {})
     notes.asks("t", "commit")
     notes.ended("t", "unknown")
     assert not read(path).is_never_committed
@@ -64,7 +64,7 @@ def test_a_coordinator_that_is_asked_later_tells_the_outcome(path: Path, committ
 def test_a_commit_that_nobody_asked_for_is_an_error(path: Path) -> None:
     """No kill explains it."""
     notes = Notebook(path)
-    notes.plan("t", TxnId(1, 2), {}, None, [])
+    notes.plan("t", TxnId(1, 2), {})
     notes.resolved("t", committed=True)
     with pytest.raises(RuntimeError, match="nobody asked"):
         history_of([path])

@@ -40,7 +40,7 @@ def test_transactions_under_kills_have_no_anomaly(tmp_path: Path) -> None:
     assert found["late"].keys() == CASES.keys()
 
 
-@pytest.mark.parametrize("name", ["topics-torn", "late-accepted"])
+@pytest.mark.parametrize("name", ["topics-torn", "late-accepted", "chunks-shown"])
 def test_a_bug_of_the_broker_is_found_out(tmp_path: Path, name: str) -> None:
     """`--lie` has others; a rig that was never seen to complain cannot be trusted."""
     code, _, talk = run_rig(tmp_path, "--transactions", "200", "--kills", "2", "--lie", name)

@@ -16,6 +16,7 @@ from broker_core.broker.cursors.transactional_acks import TransactionalAcks
 from broker_core.broker.transactions.buffer import TransactionBuffer
 from broker_core.broker.transactions.pending_ack_store import PendingAckStore
 from broker_core.broker.transactions.pending_acks import PendingAcks
+from broker_core.wire.entry_peek import chunk_place
 from broker_core.wire.heads import TxnId
 
 VARIABLE: Final = "TXN_LIE"
@@ -72,6 +73,36 @@ def _hide_committed(end: str = "") -> None:
 def _tear_topics() -> None:
     """One topic of several does so."""
     _hide_committed("/C")
+
+
+def _tear_partitions() -> None:
+    """One partition of several does so."""
+    _hide_committed("-partition-1")
+
+
+def _show_chunks() -> None:
+    """Chunks are ordinary entries, whatever their transaction."""
+    append = TransactionBuffer.append
+
+    def appended(self: TransactionBuffer, transaction: TxnId, requester: Any, body: bytes, *about: Any) -> Position:
+        if chunk_place(body) is not None:
+            return self._log.append(body, *about)
+        return append(self, transaction, requester, body, *about)
+
+    _replace(TransactionBuffer, "append", appended)
+
+
+def _cut_cumulative() -> None:
+    """The commit of a cumulative acknowledgement forgets its last entry."""
+    commit = TransactionalAcks.commit
+
+    def ended(self: TransactionalAcks, transaction: TxnId) -> None:
+        slot = self.pending.cumulative_of(transaction)
+        if slot is not None and _strikes(transaction):
+            self.pending.set_cumulative(slot._replace(position=self.log.previous(slot.position), left=0))
+        commit(self, transaction)
+
+    _replace(TransactionalAcks, "commit", ended)
 
 
 def _acknowledge_aborted() -> None:
@@ -144,6 +175,9 @@ LIES: Final[dict[str, tuple[Callable[[], None], str]]] = {
     "aborted-shown": (_show_aborted, "aborted read"),
     "committed-hidden": (_hide_committed, "lost write"),
     "topics-torn": (_tear_topics, "torn commit"),
+    "partitions-torn": (_tear_partitions, "torn commit"),
+    "chunks-shown": (_show_chunks, "aborted read"),
+    "cumulative-cut": (_cut_cumulative, "lost ack"),
     "aborted-acknowledged": (_acknowledge_aborted, "phantom ack"),
     "acks-forgotten": (_forget_committed_acks, "duplicate ack"),
     "conflicts-ignored": (_ignore_conflicts, "duplicate ack"),

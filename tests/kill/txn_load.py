@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the transaction rig: takes messages, writes results to two topics and acknowledges, all in transactions.
+"""A client of the transaction rig: takes messages, writes results, and acknowledges, all in transactions.
 
     python -m tests.kill.txn_load CLIENT LIFE FOLDER SERVICE_URL SEED
 
-Some transactions are aborted, some left to their timeout, and any may be cut off by a kill of the broker or of this
-process; a process that follows a killed one has the next number for its life. ``feed`` writes what is taken, in
-transactions too; ``watch`` reads all topics.
+Workers of all subscription types take single messages, batches, messages in chunks and partitions. Some transactions
+are aborted, some left to their timeout, and any may be cut off by a kill of the broker or of this process; a process
+that follows a killed one has the next number for its life. ``feed`` writes what is taken, in transactions too;
+``watch`` reads all topics.
 """
 
 from __future__ import annotations
@@ -38,27 +39,30 @@ from tests.kill.history import Slot
 from tests.kill.load import STATE_FILE
 from tests.kill.shared_state import Phase, SharedState
 from tests.kill.txn_history import Asked, Outcome, Place
-from tests.kill.txn_notes import NOTES, Notebook, text_of, unended
+from tests.kill.txn_notes import NOTES, Notebook, unended
+from tests.kill.txn_topics import (
+    CHUNK_BYTES,
+    CUMULATIVE,
+    INPUTS,
+    OUTPUTS,
+    TAIL,
+    TOPICS,
+    WORKERS,
+    is_taken,
+    keys_of,
+    names_of,
+    place_of,
+    text_of,
+    whole_topic,
+)  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
-INPUTS: Final = {"batched": True, "single": False}
-"""Topics that are taken from -> whether their messages come in batches."""
-OUTPUTS: Final = ("B", "C")
-WORKERS: Final[dict[str, SubscriptionType]] = {
-    "shared-0": "shared",
-    "shared-1": "shared",
-    "exclusive-0": "exclusive",
-    "keyed-0": "key_shared",
-    "keyed-1": "key_shared",
-}
-"""Clients -> type of their subscriptions, which is the subscription's name too."""
 FEED: Final = "feed"
 WATCH: Final = "watch"
 CLIENTS: Final = (*WORKERS, FEED, WATCH)
 TASKS: Final = 2
 """Consumers of each topic in a worker; Exclusive has one."""
-KEYS: Final = 16
 
 TIMEOUT_S: Final = 8.0
 """Time-out of transactions that are to be ended. Those of killed clients end by it."""
@@ -159,10 +163,12 @@ def _transaction_knows(_message_id: MessageId | None, _failure: PulsarishError |
 class Session(ABC):
     """A series of consumers, or of producers, of one task."""
 
-    def __init__(self, load: Load, name: str, batches: bool) -> None:
+    def __init__(self, load: Load, name: str, *, batches: bool = False, chunks: bool = False) -> None:
         self.name = name
         self._load = load
         self._batches = batches
+        self._chunks = chunks
+        self._tail = f"\n{TAIL}" if chunks else ""
         self._producers: dict[str, AsyncProducer] = {}
         self._written = 0
         self._transactions = 0
@@ -180,14 +186,16 @@ class Session(ABC):
         return f"{self.name}/{self._written} {about}".rstrip()
 
     async def _write(self, writes: dict[str, list[str]], txn: AsyncTransaction) -> None:
-        for topic, values in writes.items():
+        for name, values in writes.items():
+            topic, keys = whole_topic(name), keys_of(name)
             if topic not in self._producers:
                 self._producers[topic] = await self._load.client.create_producer(
-                    topic, name=f"{self.name}>{topic}", batching_enabled=self._batches
-                )
+                    topic, name=f"{self.name}>{topic}", batching_enabled=self._batches, chunking_enabled=self._chunks,
+                    chunk_max_message_size=CHUNK_BYTES,
+                )  # fmt: skip
             producer = self._producers[topic]
             for value in values:
-                message = producer.outgoing(value, key=f"k{self._load.dice.randrange(KEYS)}")
+                message = producer.outgoing(f"{value}{self._tail}", key=self._load.dice.choice(keys))
                 await producer.reserve(message.size_bytes)
                 producer.enqueue(message, _transaction_knows, txn=txn)
 
@@ -196,8 +204,9 @@ class Feeding(Session):
     """Writes one topic, in transactions of a few messages."""
 
     def __init__(self, load: Load, topic: str) -> None:
-        super().__init__(load, f"{load.name}.{topic}", INPUTS[topic])
-        self._topic = topic
+        kind = INPUTS[topic]
+        super().__init__(load, f"{load.name}.{topic}", batches=kind.batches, chunks=kind.chunks)
+        self._names = names_of(topic, kind)
 
     async def run(self) -> None:
         while self._load.is_running:
@@ -210,69 +219,105 @@ class Feeding(Session):
         load, asked = self._load, self._load.choose()
         txn = await load.begin(left=asked == "nothing")
         name = self._next_name()
-        writes = {self._topic: [self._value() for _ in range(load.dice.randint(1, 12))]}
-        load.notes.plan(name, txn.id, writes, None, [])
+        writes = {each: [self._value() for _ in range(load.dice.randint(1, 12))] for each in self._names}
+        load.notes.plan(name, txn.id, writes)
         with suppress(PulsarishError):
             await self._write(writes, txn)
         await load.end(name, txn, asked)
 
 
-class Working(Session):
-    """Takes messages of one topic."""
+class Turn:
+    """Which consumer of a subscription takes messages now, where they are acknowledged cumulatively.
 
-    def __init__(self, load: Load, topic: str, kind: SubscriptionType, number: int) -> None:
+    Another one may have been given the same messages, or later ones, before the broker made it the active one. So the
+    next one in turn has to ask for everything again, once nothing is under way. ``taken``: messages that were taken,
+    unless their transaction was aborted.
+    """
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.taken: set[Slot] = set()
+        self._last: AsyncConsumer | None = None
+
+    def passes_to(self, consumer: AsyncConsumer) -> bool:
+        """Whether it was another one's; then everything is asked for again."""
+        if consumer is self._last:
+            return False
+        self._last = consumer
+        consumer.redeliver_unacknowledged()
+        return True
+
+
+class Working(Session):
+    """Takes messages of one topic. ``turn`` is None where they are acknowledged one by one."""
+
+    def __init__(self, load: Load, topic: str, kind: SubscriptionType, number: int, turn: Turn | None) -> None:
         super().__init__(load, f"{load.name}.{topic}.{number}", batches=number % 2 == 0)
-        self._place = Place(topic, kind)
-        self._is_cumulative = kind == "exclusive"
+        self._topic = topic
         self._kind = kind
+        self._turn = turn
         self._sessions = 0
 
     async def run(self) -> None:
         load = self._load
         self._sessions += 1
-        session = f"{self.name}:{self._sessions}"
-        load.notes.session(session, self._place)
+        for name in names_of(self._topic, INPUTS[self._topic]):
+            load.notes.session(self._session_at(name), Place(name, self._kind))
         consumer = await load.client.subscribe(
-            self._place.topic, self._place.subscription, type=self._kind, initial_position="earliest",
-            receiver_queue_size=100,
-        )  # fmt: skip
+            self._topic, self._kind, type=self._kind, initial_position="earliest", receiver_queue_size=100
+        )
         try:
-            taken: set[Slot] = set()
             for _ in range(load.dice.randint(5, 60)):
                 messages = await consumer.batch_receive(load.dice.randint(1, 5), timeout_s=0.05)
                 if not load.is_running:
                     return
-                load.notes.got(session, messages)
-                messages = self._unseen(messages, taken)
-                if messages and not await self._transact(consumer, messages) and self._is_cumulative:
-                    if load.dice.random() < LEAVES:
-                        return
-                    taken.difference_update(Slot.of(each.message_id) for each in messages)
-                    consumer.redeliver_unacknowledged()
+                for place, theirs in self._by_place(messages).items():
+                    load.notes.got(self._session_at(place.topic), theirs)
+                if self._turn is None:
+                    await self._transact(consumer, _once(messages))
+                elif await self._leaves_after_turn(consumer, messages, self._turn):
+                    return
         finally:
             await consumer.close()
 
-    def _unseen(self, messages: Sequence[Message], taken: set[Slot]) -> list[Message]:
-        """Messages without repeats. A connection that was lost repeats what was not acknowledged then.
+    def _session_at(self, name: str) -> str:
+        return f"{self.name}:{self._sessions}@{name}"
 
-        Of an Exclusive consumer they may be acknowledged by now, and to take them once more would not be refused.
-        """
-        if not self._is_cumulative:
-            taken.clear()
-        fresh = []
+    def _by_place(self, messages: Sequence[Message]) -> dict[Place, list[Message]]:
+        found: dict[Place, list[Message]] = {}
         for each in messages:
-            if (slot := Slot.of(each.message_id)) not in taken:
-                taken.add(slot)
-                fresh.append(each)
-        return fresh
+            found.setdefault(place_of(each, self._kind), []).append(each)
+        return found
+
+    async def _leaves_after_turn(self, consumer: AsyncConsumer, messages: Sequence[Message], turn: Turn) -> bool:
+        """Take ``messages``, without repeats: a connection that was lost repeats what was not acknowledged then, and it
+        may be acknowledged by now. Whether the consumer leaves."""
+        async with turn.lock:
+            if not messages or turn.passes_to(consumer):
+                return False
+            fresh = [each for each in _once(messages) if Slot.of(each.message_id) not in turn.taken]
+            turn.taken.update(Slot.of(each.message_id) for each in fresh)
+            if await self._transact(consumer, fresh):
+                return False
+            turn.taken.difference_update(Slot.of(each.message_id) for each in fresh)
+            if self._load.dice.random() < LEAVES:
+                return True
+            consumer.redeliver_unacknowledged()
+            return False
 
     async def _transact(self, consumer: AsyncConsumer, messages: Sequence[Message]) -> bool:
-        """Whether the transaction was committed. If not, it has ended for certain where acknowledging is cumulative."""
+        """Whether the transaction was committed, or there is nothing to do. If not, it has ended for certain where
+        acknowledging is cumulative."""
+        if not messages:
+            return True
         load, asked = self._load, self._load.choose()
         txn = await load.begin(left=asked == "nothing")
         name = self._next_name()
-        writes = {topic: [self._value(text_of(each)) for each in messages] for topic in OUTPUTS}
-        load.notes.plan(name, txn.id, writes, self._place, [Slot.of(each.message_id) for each in messages])
+        writes = self._results_of(messages)
+        taken = self._by_place(messages).items()
+        load.notes.plan(
+            name, txn.id, writes, {place: [Slot.of(each.message_id) for each in theirs] for place, theirs in taken}
+        )
         try:
             await self._acknowledge(consumer, messages, txn)
             await self._write(writes, txn)
@@ -280,25 +325,39 @@ class Working(Session):
             _log.info("%s is aborted: %s", name, failure)
             asked = "abort"
         outcome = await load.end(name, txn, asked)
-        if self._is_cumulative and outcome != "ok":
+        if self._turn is not None and outcome != "ok":
             if asked == "nothing":
                 await asyncio.sleep(LEFT_S + _PAUSE_S)
             await load.resolve(name, txn.id)
         return asked == "commit" and outcome == "ok"
 
+    def _results_of(self, messages: Sequence[Message]) -> dict[str, list[str]]:
+        """A value for each message on each topic, on some partition of it if it has any."""
+        writes: dict[str, list[str]] = {}
+        for topic, kind in OUTPUTS.items():
+            for each in messages:
+                name = self._load.dice.choice(names_of(topic, kind))
+                writes.setdefault(name, []).append(self._value(text_of(each)))
+        return writes
+
     async def _acknowledge(self, consumer: AsyncConsumer, messages: Sequence[Message], txn: AsyncTransaction) -> None:
-        if self._is_cumulative:
+        if self._turn is not None:
             await consumer.acknowledge_cumulative(messages[-1], txn=txn)
         else:
             for each in messages:
                 await consumer.acknowledge(each, txn=txn)
 
 
+def _once(messages: Sequence[Message]) -> list[Message]:
+    """Each message once."""
+    return list({(each.topic, Slot.of(each.message_id)): each for each in messages}.values())
+
+
 class Watching(Session):
     """Reads one topic for as long as anybody writes."""
 
     def __init__(self, load: Load, topic: str) -> None:
-        super().__init__(load, f"{load.name}.{topic}", batches=False)
+        super().__init__(load, f"{load.name}.{topic}")
         self._topic = topic
         self._sessions = 0
 
@@ -321,10 +380,11 @@ def sessions_of(load: Load, client: str) -> list[Session]:
     if client == FEED:
         return [Feeding(load, topic) for topic in INPUTS]
     if client == WATCH:
-        return [Watching(load, topic) for topic in (*INPUTS, *OUTPUTS)]
+        return [Watching(load, topic) for topic in TOPICS]
     kind = WORKERS[client]
     tasks = range(1 if kind == "exclusive" else TASKS)
-    return [Working(load, topic, kind, number) for topic in INPUTS for number in tasks]
+    turns = {topic: Turn() if kind in CUMULATIVE else None for topic in INPUTS if is_taken(topic, kind)}
+    return [Working(load, topic, kind, number, turn) for topic, turn in turns.items() for number in tasks]
 
 
 async def run(name: str, life: int, folder: Path, service_url: str, seed: int) -> None:
@@ -332,7 +392,7 @@ async def run(name: str, life: int, folder: Path, service_url: str, seed: int) -
     config = ClientConfig(service_url=service_url, operation_timeout_s=_OPERATION_TIMEOUT_S)
     async with AsyncClient(config) as client:
         load = Load(name, life, folder, client, random.Random(f"{seed} {name} {life}"))
-        if WORKERS.get(name) == "exclusive":
+        if WORKERS.get(name) in CUMULATIVE:
             # Messages behind a transaction that is open yet would come first, and acknowledge its own with them.
             for earlier in range(life):
                 for txn_name, txn_id in unended(folder / f"{name}.{earlier}.{NOTES}").items():

@@ -12,12 +12,14 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from broker_core.client import Message
 from broker_core.wire.heads import TxnId
 from tests.kill.history import Slot
 from tests.kill.txn_history import Asked, Delivery, History, Outcome, Place, Session, Transaction
+from tests.kill.txn_topics import text_of
 
 NOTES: Final = "notes"
 """The end of the names of files with notes."""
@@ -38,10 +40,14 @@ class Notebook:
         self._write("got", session, [[Slot.of(each.message_id), text_of(each)] for each in messages])
 
     def plan(
-        self, name: str, txn_id: TxnId, writes: Mapping[str, Sequence[str]], place: Place | None, slots: Sequence[Slot]
+        self,
+        name: str,
+        txn_id: TxnId,
+        writes: Mapping[str, Sequence[str]],
+        acks: Mapping[Place, Sequence[Slot]] = MappingProxyType({}),
     ) -> None:
         """All that a transaction is about to write and to acknowledge."""
-        self._write("plan", name, txn_id, writes, place, slots)
+        self._write("plan", name, txn_id, writes, list(acks.items()))
 
     def asks(self, name: str, asked: Asked) -> None:
         """A request for the end of a transaction is about to leave."""
@@ -59,11 +65,6 @@ class Notebook:
         line = json.dumps([kind, time.monotonic(), *values]) + "\n"
         written = os.write(self._file, line.encode())
         assert written == len(line), "a note was written in part: is the disk full?"
-
-
-def text_of(message: Message) -> str:
-    """The value of a message as text."""
-    return (message.value or b"").decode(errors="replace")
 
 
 def history_of(paths: Iterable[Path]) -> History:
@@ -108,10 +109,10 @@ class _Reading:
         self.history.deliveries += [Delivery(session, Slot(*slot), value, at) for slot, value in messages]
 
     def read_plan(
-        self, _at: float, name: str, _id: list[int], writes: dict[str, list[str]], place: list[str] | None, slots: Any
+        self, _at: float, name: str, _id: list[int], writes: dict[str, list[str]], acks: list[tuple[list[str], Any]]
     ) -> None:
-        acks = {Place(*place): [Slot(*slot) for slot in slots]} if place else {}
-        self.transactions[name] = Transaction(name, writes, acks)
+        found = {Place(*place): [Slot(*slot) for slot in slots] for place, slots in acks}
+        self.transactions[name] = Transaction(name, writes, found)
 
     def read_asks(self, at: float, name: str, asked: Asked) -> None:
         txn = self.transactions[name]

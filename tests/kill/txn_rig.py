@@ -39,8 +39,9 @@ from tests.kill.rig import COLD_START_EVERY, KILLED_WHILE_STARTING, SETTINGS, ST
 from tests.kill.shared_state import Phase, SharedState
 from tests.kill.txn_history import Verdict, acknowledged, check
 from tests.kill.txn_late import late_histories
-from tests.kill.txn_load import CLIENTS, INPUTS, OUTPUTS, TIMEOUT_S, WATCH
+from tests.kill.txn_load import CLIENTS, TIMEOUT_S, WATCH
 from tests.kill.txn_notes import NOTES, history_of
+from tests.kill.txn_topics import INPUTS, OUTPUTS
 from tests.kill.txn_verification import drain, last_look
 
 BROKERS: Final = ("pulsarish", "apache")
@@ -265,8 +266,8 @@ class Rig:
 
 def _create_topics(broker: Broker) -> None:
     with AdminApi(broker.http_url, timeout_s=60.0) as admin:
-        for topic in (*INPUTS, *OUTPUTS):
-            admin.create_topic(TopicName.parse(topic), 0)
+        for topic, kind in {**INPUTS, **OUTPUTS}.items():
+            admin.create_topic(TopicName.parse(topic), kind.partitions)
 
 
 def main(arguments: list[str]) -> int:

@@ -14,11 +14,8 @@ from broker_core.client.settings.config import SubscriptionType
 from broker_core.wire.batch import decode_entries
 from tests.kill.history import Slot
 from tests.kill.txn_history import History, Place
-from tests.kill.txn_load import INPUTS, OUTPUTS, WORKERS
-from tests.kill.txn_notes import text_of
+from tests.kill.txn_topics import INPUTS, PLACES, TOPICS, WORKERS, text_of, text_of_value
 
-TOPICS: Final = (*INPUTS, *OUTPUTS)
-PLACES: Final = tuple(Place(topic, kind) for topic in INPUTS for kind in dict.fromkeys(WORKERS.values()))
 READ_TIMEOUT_S: Final = 60.0
 _QUIET_S: Final = 2.0
 """A subscription that has given all that it owes gives nothing more for so long."""
@@ -32,7 +29,8 @@ def last_look(service_url: str, history: History, topics: Collection[str] = TOPI
     stuck: list[str] = []
     with Client(service_url, operation_timeout_s=READ_TIMEOUT_S) as client:
         for topic in topics:
-            history.final[topic] = [_read(client, topic, stuck), _read_entries(client, topic, stuck)]
+            again = _read if topic in INPUTS and INPUTS[topic].chunks else _read_entries
+            history.final[topic] = [_read(client, topic, stuck), again(client, topic, stuck)]
     return stuck
 
 
@@ -64,7 +62,7 @@ def _read_entries(client: Client, topic: str, stuck: list[str]) -> Log:
             batch = decode_entries(entries, set(names))
             columns = (batch.column(name).to_pylist() for name in names)
             for ledger, entry, index, value in zip(*columns, strict=True):
-                log.append((Slot(ledger, entry, index), value.decode(errors="replace")))
+                log.append((Slot(ledger, entry, index), text_of_value(value)))
     except OperationTimeoutError as failure:
         stuck.append(f"an entry reader of {topic} is stuck behind {log[-1:]}: {failure}")
     return log
