@@ -97,14 +97,20 @@ class Cell:
         return (client or self.client).consumer(names, subscription, ConsumerChoice(**choice))
 
     def reader(
-        self, topic: str, start: Id | str = EARLIEST, *, inclusive: bool = False, rollback_s: int = 0
+        self,
+        topic: str,
+        start: Id | str = EARLIEST,
+        *,
+        inclusive: bool = False,
+        rollback_s: int = 0,
+        compacted: bool = False,
     ) -> AnyReader:
-        return self.client.reader(topic, start, inclusive=inclusive, rollback_s=rollback_s)
+        return self.client.reader(topic, start, inclusive=inclusive, rollback_s=rollback_s, compacted=compacted)
 
     def table_view(self, topic: str) -> AnyTableView:
         return self.client.table_view(topic)
 
-    def send(self, topic: str, values: Iterable[str], **fields: Unpack[Fields]) -> list[Id]:
+    def send(self, topic: str, values: Iterable[str | None], **fields: Unpack[Fields]) -> list[Id]:
         """Send ``values`` one by one, each an entry of its own."""
         producer = self.producer(topic)
         ids = [producer.send(Outgoing(value=value, **fields)) for value in values]

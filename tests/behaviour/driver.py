@@ -108,10 +108,12 @@ class DrivenClient:
         made = self._make("consumer", topics=list(topics), subscription=subscription, **asdict(choice))
         return DrivenConsumer(self._driver, made, choice.queue_size)
 
-    def reader(self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int) -> DrivenReader:
+    def reader(
+        self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int, compacted: bool = False
+    ) -> DrivenReader:
         target = start.own if isinstance(start, Id) else start
         arguments = {"topic": topic, "start": target, "inclusive": inclusive, "rollback_s": rollback_s}
-        return DrivenReader(self._driver, self._make("reader", **arguments))
+        return DrivenReader(self._driver, self._make("reader", compacted=compacted, **arguments))
 
     def table_view(self, topic: str) -> DrivenTableView:
         return DrivenTableView(self._driver, self._make("table_view", topic=topic))
@@ -263,7 +265,8 @@ class DrivenTableView:
 
 
 def _fields(message: Outgoing) -> dict[str, object]:
-    return {**asdict(message), "value": base64.b64encode(message.value.encode()).decode()}
+    value = None if message.value is None else base64.b64encode(message.value.encode()).decode()
+    return {**asdict(message), "value": value}
 
 
 def _id(own: str) -> Id:

@@ -56,6 +56,9 @@ PYTHON: Final = {
     "it pauses listeners only": ("test_a_paused_consumer_takes_no_more",),
     "it sends a delayed message before the batch that is open": ("test_a_delayed_message_keeps_its_place_in_the_log",),
     "it has no transactions": ("test_clients_have_transactions",),
+    "it gives out what compaction has left out of a batch, without a value": (
+        "test_of_a_batch_a_reader_gets_what_is_kept",
+    ),
     "it sends no negative number": ("test_an_event_time_before_1970_is_a_negative_number",),
     "it cannot unsubscribe by force": ("test_unsubscribing_by_force_disconnects_others",),
     "its readers begin at an id only": ("test_a_reader_begins_so_long_ago",),
@@ -69,6 +72,13 @@ JAVA: Final = {
 }
 
 GO: Final = {
+    "it gives out what compaction has left out of a batch, without a value": (
+        "test_of_a_batch_a_reader_gets_what_is_kept",
+    ),
+    "it gives out no message without a value that travels alone": (
+        "test_a_deletion_is_a_message_without_a_value",
+        "test_a_table_of_a_compacted_topic_has_no_deleted_keys",
+    ),
     "it has no priority levels": PYTHON["it has no priority levels"],
     "it has no ack timeout": PYTHON["it takes no ack timeout below 10 s"],
     "it cannot ask for all that is unacknowledged": (
@@ -156,17 +166,26 @@ RUST: Final = {
         "test_seek_by_time_is_inclusive",
         "test_seek_forgets_counts",
         "test_seek_by_time_moves_all_partitions",
+        "test_a_consumer_seeks_in_a_view",
         "test_a_seek_on_a_non_persistent_topic_changes_nothing",
     ),
     "its readers begin at the message that they are to begin behind": (
         "test_a_reader_begins_behind_a_message_or_at_it",
+        "test_a_reader_begins_inside_a_view",
+    ),
+    "it gives out what compaction has left out of a batch, without a value": (
+        "test_of_a_batch_a_reader_gets_what_is_kept",
     ),
     "its readers do not know whether there is more": (
         "test_a_reader_sees_everything_or_what_comes",
         "test_a_reader_knows_whether_there_is_more",
+        "test_a_reader_of_a_view_knows_whether_there_is_more",
     ),
     "its readers begin at an id only": ("test_a_reader_begins_so_long_ago",),
-    "it has no table views": ("test_a_table_holds_the_newest_value_of_each_key",),
+    "it has no table views": (
+        "test_a_table_holds_the_newest_value_of_each_key",
+        "test_a_table_of_a_compacted_topic_has_no_deleted_keys",
+    ),
     "it has no retry topics": PYTHON["it has no retry topics"],
     "it names no subscription that keeps dead letters": (
         "test_a_message_that_is_refused_for_ever_becomes_a_dead_letter",

@@ -72,9 +72,9 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A message to be sent."""
+    """A message to be sent. ``value`` None: none, as the client says it; it is received as an empty text."""
 
-    value: str
+    value: str | None
     key: str | None = None
     ordering_key: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -108,6 +108,8 @@ class ConsumerChoice:
     """Instead of topics: all whose full name matches."""
     looks: bool = True
     """Of a pattern: look for new topics once a second; else the broker has to tell of them."""
+    compacted: bool = False
+    """Of a compacted topic the view, then what has come since."""
     queue_size: int = 1000
     priority: int = 0
     nack_delay_ms: int = 60_000
@@ -231,8 +233,11 @@ class AnyClient(Protocol):
 
     def consumer(self, topics: Sequence[str], subscription: str, choice: ConsumerChoice) -> AnyConsumer: ...
 
-    def reader(self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int) -> AnyReader:
-        """``rollback_s``: begin with what was published in the last so many seconds; 0: at or behind ``start``."""
+    def reader(
+        self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int, compacted: bool = False
+    ) -> AnyReader:
+        """``rollback_s``: begin with what was published in the last so many seconds; 0: at or behind ``start``.
+        ``compacted``: as of ``ConsumerChoice``."""
         ...
 
     def table_view(self, topic: str) -> AnyTableView: ...

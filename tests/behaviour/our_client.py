@@ -87,6 +87,7 @@ class OurClient:
             "consumer_name": choice.name,
             "receiver_queue_size": choice.queue_size,
             "priority_level": choice.priority,
+            "read_compacted": choice.compacted,
             "negative_ack_redelivery_delay_s": choice.nack_delay_ms / 1000,
             "batch_index_ack_enabled": choice.batch_index_acks,
             "acknowledgment_group_time_s": 0,
@@ -107,9 +108,13 @@ class OurClient:
                 return OurConsumer(self._client.subscribe_pattern(choice.pattern, subscription, **options))
             return OurConsumer(self._client.subscribe(list(topics), subscription, **options))
 
-    def reader(self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int) -> OurReader:
+    def reader(
+        self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int, compacted: bool = False
+    ) -> OurReader:
         with _errors():
-            made = self._client.create_reader(topic, _own(start), inclusive=inclusive, rollback_s=rollback_s)
+            made = self._client.create_reader(
+                topic, _own(start), inclusive=inclusive, rollback_s=rollback_s, read_compacted=compacted
+            )
             return OurReader(made)
 
     def table_view(self, topic: str) -> OurTableView:

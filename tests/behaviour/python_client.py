@@ -107,6 +107,7 @@ class PythonClient:
                 TYPES[choice.type],
                 consumer_name=choice.name,
                 receiver_queue_size=choice.queue_size,
+                is_read_compacted=choice.compacted,
                 negative_ack_redelivery_delay_ms=choice.nack_delay_ms,
                 pattern_auto_discovery_period=1 if choice.looks else 3600,
                 initial_position=getattr(pulsar.InitialPosition, choice.initial_position),
@@ -133,12 +134,14 @@ class PythonClient:
             options["unacked_messages_timeout_ms"] = choice.ack_timeout_ms
         return options
 
-    def reader(self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int) -> PythonReader:
+    def reader(
+        self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int, compacted: bool = False
+    ) -> PythonReader:
         if rollback_s:
             raise CannotExpressError("a reader that begins so long ago")
         with _errors():
             options = {"start_message_id_inclusive": True} if inclusive else {}
-            return PythonReader(self._client.create_reader(topic, _own(start), **options))
+            return PythonReader(self._client.create_reader(topic, _own(start), is_read_compacted=compacted, **options))
 
     def table_view(self, topic: str) -> PythonTableView:
         with _errors():
@@ -160,14 +163,14 @@ class PythonProducer:
 
     def send(self, message: Outgoing) -> Id:
         with _errors():
-            return _id(self._producer.send(message.value.encode(), **_fields(message)))
+            return _id(self._producer.send((message.value or "").encode(), **_fields(message)))
 
     def send_together(self, messages: Sequence[Outgoing]) -> None:
         results: list[pulsar.Result] = []
         with _errors():
             for message in messages:
                 self._producer.send_async(
-                    message.value.encode(), lambda result, _: results.append(result), **_fields(message)
+                    (message.value or "").encode(), lambda result, _: results.append(result), **_fields(message)
                 )
             self._producer.flush()
         for result in results:

@@ -153,6 +153,7 @@ func (d *driver) consumer(asked *request) (any, error) {
 		SubscriptionName:               asked.Subscription,
 		Type:                           types[asked.Type],
 		Name:                           asked.Name,
+		ReadCompacted:                  asked.Compacted,
 		ReceiverQueueSize:              asked.QueueSize,
 		EnableZeroQueueConsumer:        asked.QueueSize == 0,
 		NackRedeliveryDelay:            milliseconds(asked.NackDelayMs),
@@ -307,6 +308,7 @@ func (d *driver) reader(asked *request) (any, error) {
 	}
 	reader, err := object[pulsar.Client](d, asked.Client).CreateReader(pulsar.ReaderOptions{
 		Topic: asked.Topic, StartMessageID: start, StartMessageIDInclusive: asked.Inclusive,
+		ReadCompacted: asked.Compacted,
 	})
 	if err != nil {
 		return nil, err

@@ -38,6 +38,7 @@ type request struct {
 
 	InitialPosition        string `json:"initial_position"`
 	Looks                  bool
+	Compacted              bool
 	QueueSize              int `json:"queue_size"`
 	Priority               int
 	NackDelayMs            int64  `json:"nack_delay_ms"`

@@ -284,7 +284,7 @@ public final class Driver {
 
     private TypedMessageBuilder<byte[]> message(TypedMessageBuilder<byte[]> message, JsonNode fields) {
         message.properties(properties(fields));
-        message.value(Base64.getDecoder().decode(text(fields, "value")));
+        message.value(fields.hasNonNull("value") ? Base64.getDecoder().decode(text(fields, "value")) : null);
         if (fields.hasNonNull("key")) {
             message.key(text(fields, "key"));
         }
@@ -335,6 +335,7 @@ public final class Driver {
                 .subscriptionInitialPosition(SubscriptionInitialPosition.valueOf(text(request, "initial_position")))
                 .receiverQueueSize(request.get("queue_size").asInt())
                 .priorityLevel(request.get("priority").asInt())
+                .readCompacted(request.path("compacted").asBoolean())
                 .acknowledgmentGroupTime(0, TimeUnit.MILLISECONDS);
         long nackDelayMillis = request.get("nack_delay_ms").asLong();
         orWithout(() -> builder.negativeAckRedeliveryDelay(nackDelayMillis, TimeUnit.MILLISECONDS));
@@ -438,7 +439,8 @@ public final class Driver {
 
     private JsonNode reader(JsonNode request) throws Exception {
         ReaderBuilder<byte[]> builder = this.<PulsarClient>object(request, "client").newReader(Schema.BYTES)
-                .topic(text(request, "topic"));
+                .topic(text(request, "topic"))
+                .readCompacted(request.path("compacted").asBoolean());
         if (request.get("rollback_s").asInt() > 0) {
             builder.startMessageFromRollbackDuration(request.get("rollback_s").asInt(), TimeUnit.SECONDS);
         } else {
@@ -464,7 +466,8 @@ public final class Driver {
         ObjectNode seen = json.createObjectNode();
         seen.set("object", kept(message));
         seen.set("message_id", idOf(message.getMessageId()));
-        seen.put("value", Base64.getEncoder().encodeToString(message.getValue()));
+        byte[] value = message.getValue();
+        seen.put("value", Base64.getEncoder().encodeToString(value == null ? new byte[0] : value));
         seen.put("key", message.getKey());
         orWithout(() -> seen.put("topic", message.getTopicName()));
         orWithout(() -> seen.put("ordering_key",

@@ -29,6 +29,7 @@ impl Driver {
                 Some("Earliest") => InitialPosition::Earliest,
                 _ => InitialPosition::Latest,
             },
+            read_compacted: request["compacted"].as_bool(),
             receiver_queue_size: Some(queue_size),
             ..Default::default()
         };
@@ -111,6 +112,7 @@ impl Driver {
                 _ => InitialPosition::Latest,
             },
             durable: Some(false),
+            read_compacted: request["compacted"].as_bool(),
             ..Default::default()
         };
         let client = self.object::<Client>(request, "client")?;
