@@ -148,7 +148,7 @@ class Subscription:
 
     def subscribe(self, request: SubscribeRequest, sink: ConsumerSink) -> Consumer:
         """Let a consumer in, or raise the ServerError that says why not."""
-        self._check_readable()
+        self._check_readable(compacted=request.read_compacted)
         consumers = self.consumers
         if consumers:
             most = self._host.settings.max_consumers_per_subscription
@@ -205,11 +205,14 @@ class Subscription:
         """Whether the consumer that was served last reads the compacted view."""
         return self._compacted is not None
 
-    def _check_readable(self) -> None:
+    def _check_readable(self, *, compacted: bool) -> None:
         """PersistenceServerError if what is to be sent first is known to be lost, and no setting gives it up: a
-        consumer would wait for it without a word."""
-        first = self.cursor.first_unacked()
-        lost = self._log.lost_at(first) if first <= self._log.readable_end else None
+        consumer would wait for it without a word. ``compacted``: of the view, whatever was read before."""
+        log, first = self._log, self.cursor.first_unacked()
+        if compacted != self.reads_compacted:
+            log = CompactedLog(self._host.log, self._host.compaction) if compacted else self._host.log
+            first = log.next_valid(self.cursor.mark_delete)
+        lost = log.lost_at(first) if first <= log.readable_end else None
         if lost is not None and not self._host.settings.auto_skip_non_recoverable_data:
             raise PersistenceServerError(
                 f"subscription {self.name!r} of {self._host.name} stands in front of lost entries: {lost.message}",

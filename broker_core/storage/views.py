@@ -95,29 +95,41 @@ class View:
         readers: Who reads it now, so that its file has to stay.
     """
 
-    def __init__(self, row: ViewRow, file: ViewFile | None) -> None:
+    def __init__(
+        self, row: ViewRow, file: ViewFile | None, on_damage: Callable[[str], None] = lambda _what: None
+    ) -> None:
+        """``on_damage`` hears what of ``file`` is damaged, each time that it is met."""
         self.number: Final = row.number
         self.horizon: Final = row.horizon
         self.entries: Final = 0 if file is None else file.entries
         self.size_bytes: Final = 0 if file is None else file.size_bytes
         self.readers: Final[set[ViewReader]] = set()
         self._file = file
+        self._on_damage = on_damage
         self._blocks: dict[int, list[StoredEntry]] = {}
         self._positions: dict[int, list[Position]] = {}
 
     # -- which entries it has
 
     def first_after(self, position: Position) -> Position | None:
-        """The first entry after ``position``."""
+        """The first entry after ``position``; in a damaged block the next number, at which reading it says so."""
         file = self._file
         if file is None or position >= file.last:
             return None
         block = file.block_of(position)
         if position < file.first_of(block):
             return file.first_of(block)
-        positions = self._positions_of(block)
+        try:
+            self._load(block)
+        except UnreadableEntryError as error:
+            behind = Position(position.ledger, position.entry + 1)
+            return behind if position < error.through else self._first_of(block + 1)
+        positions = self._positions[block]
         place = bisect_right(positions, position)
-        return positions[place] if place < len(positions) else file.first_of(block + 1)
+        return positions[place] if place < len(positions) else self._first_of(block + 1)
+
+    def _first_of(self, block: int) -> Position | None:
+        return self._file.first_of(block) if self._file is not None and block < self._file.blocks else None
 
     def last_before(self, position: Position) -> Position | None:
         """The last entry before ``position``."""
@@ -174,10 +186,11 @@ class View:
         if file is None or not file.blocks or start > file.last:
             return []
         block = file.block_of(start)
-        if start > file.first_of(block) and start > self._positions_of(block)[-1]:
-            block += 1
         entries = self._load(block, start)
-        first = max(bisect_left(self._positions_of(block), start), 0)
+        if entries[-1].position < start:
+            block += 1
+            entries = self._load(block, start)
+        first = bisect_left(self._positions[block], start)
         found: list[StoredEntry] = []
         for entry in entries[first : first + entries_max]:
             bytes_max -= len(entry.body)
@@ -190,6 +203,16 @@ class View:
         """The entry at ``position``, which it has. UnreadableEntryError if it cannot be read."""
         (found,) = self.read(position, 1, 1)
         return found
+
+    def lost_at(self, position: Position) -> UnreadableEntryError | None:
+        """The damage that takes the entry at ``position``, if there is one."""
+        if self._file is None or not self._file.blocks or position > self._file.last:
+            return None
+        try:
+            self._load(self._file.block_of(position), position)
+        except UnreadableEntryError as error:
+            return error if position <= error.through else None
+        return None
 
     def _positions_of(self, block: int) -> list[Position]:
         """The positions of a block; of a damaged one its first, at which reading it says so."""
@@ -207,6 +230,7 @@ class View:
         try:
             found = self._file.load(block)
         except DamagedViewError as error:
+            self._on_damage(error.message)
             first, through = self._file.first_of(block), self._file.through_of(block)
             raise UnreadableEntryError(error.message, position=max(first, start), through=through) from error
         while len(self._blocks) >= _BLOCKS_KEPT:
@@ -322,6 +346,9 @@ class ViewStore:
             return View(row, None)
         path = f"{self._directory}/{layout.view_name(topic_id, row.number)}"
 
+        def note(what: str) -> None:
+            self._context.quarantine.note_found(path, what, topic_id)
+
         def read(offset: int, size: int) -> bytes:
             try:
                 return self._context.handles.get(path).read(offset, size)
@@ -333,10 +360,9 @@ class ViewStore:
                 size = self._context.handles.get(path).size()
             except OSError as e:
                 raise DamagedViewError(f"the view {path} cannot be opened: {e.strerror or e}") from e
-            return View(row, ViewFile(topic_id, row.number, size, read))
+            return View(row, ViewFile(topic_id, row.number, size, read), note)
         except DamagedViewError as error:
-            what = f"cannot be read; what compaction has kept of entries up to {row.horizon} is lost: {error.message}"
-            self._context.quarantine.note_found(path, what, topic_id)
+            note(f"cannot be read; what compaction has kept of entries up to {row.horizon} is lost: {error.message}")
             raise
 
     def aside(self, task: Callable[[], None], done: Callable[[], None]) -> None:

@@ -196,6 +196,9 @@ def test_damage_inside_a_view_is_told_and_never_delivered(
     table.world.disk.flip_bit(path, 8 * (table.world.disk.size(path) // 2))
     table.world.restart()
     assert table.read() == "2:a=2 3:c=1"
+    assert any("compacted/1-" in damage for damage in topic_stats(table.topic).damages)
+    with pytest.raises(PersistenceServerError, match="lost entries"):  # not a word would come
+        table.reader(start=table.sent[5])
     assert not verify_directory(table.world.disk.killed(), "/data").ok
     table.put("z=1")
     table.topic.compaction.request()
@@ -348,3 +351,16 @@ def test_a_terminated_topic_is_compacted_and_read_to_its_end() -> None:
     consumer.ack_entries(table.sent[0].ledger, [position.entry for position in table.sent])
     table.world.settle()
     assert mailbox.ends_told == 1
+
+
+def test_a_view_is_read_though_the_log_it_was_made_of_is_lost() -> None:
+    """7.4.11: the view has what a reader of it begins with; who reads the log is told."""
+    table = Table()
+    table.put(ROUNDS)
+    table.compact()
+    image = table.world.disk.killed()
+    image.unlink(f"/data/ledgers/{table.sent[0].ledger}.log")
+    again = _begun_again(table, image)
+    assert again.read() == "2:a=2 3:c=1 5:d=1"
+    with pytest.raises(PersistenceServerError, match="lost entries"):
+        again.read(compacted=False)

@@ -18,19 +18,25 @@ from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.base.settings import Settings
 from broker_core.base.steps import drained
 from broker_core.broker.requests import AckId, AckKind
+from broker_core.broker.upkeep import trim
 from broker_core.storage.catalogue import Catalogue
 from broker_core.storage.cursor_state import CursorState
 from broker_core.storage.ledger import UnreadableEntryError
 from broker_core.storage.topic_log import TopicLog
+from broker_core.storage.views import View
 from broker_core.testing.sim_disk import POLICIES, SimDisk
 from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.heads import SendHead
+from tests.broker.compacted import single
 from tests.broker.delayed.entries import publish_delayed
 from tests.broker.world import SHARED, World, body
 
 TOPICS: Final = tuple(f"persistent://public/default/{name}" for name in "abc")
 DELAYED: Final = "persistent://public/default/delayed"
 """Has messages that are delivered at a time of their own, and so files of delayed messages."""
+
+COMPACTED: Final = tuple(f"persistent://public/default/keyed-{name}" for name in "ab")
+"""Have keys, no subscriptions, and so views of compaction, of which the log may have lost what they were made of."""
 
 LATEST_DELAY_MS: Final = 3_600_000
 SUBSCRIPTIONS: Final = ("s", "t")
@@ -92,6 +98,24 @@ def readable(log: TopicLog) -> tuple[dict[Position, bytes], list[Position]]:
     return found, lost
 
 
+def kept(view: View) -> tuple[dict[Position, bytes], list[Position]]:
+    """As ``readable``, of a compacted view."""
+    found: dict[Position, bytes] = {}
+    lost: list[Position] = []
+    start: Position | None = POSITION_EARLIEST
+    while start is not None:
+        last = start
+        try:
+            for each in view.read(start, 100, 1 << 20):
+                found[each.position] = each.body
+                last = each.position
+        except UnreadableEntryError as error:
+            lost.append(error.position)
+            last = error.through
+        start = view.first_after(last)
+    return found, lost
+
+
 class JudgementError(AssertionError):
     """The broker was silent about a damage, or served or removed what it must not."""
 
@@ -105,6 +129,7 @@ class History:
         older: Earlier states of the files.
         entries: Of each topic, by position.
         cursors: By topic and subscription, what was acknowledged.
+        views: Of each compacted topic what its view has, by position.
         rows: The catalogue.
         real: Of real processes.
         now_ms: What the clock showed when it ended.
@@ -121,6 +146,7 @@ class History:
     older: list[Files] = field(default_factory=list)
     entries: dict[str, dict[Position, bytes]] = field(default_factory=dict)
     cursors: dict[tuple[str, str], Acked] = field(default_factory=dict)
+    views: dict[str, dict[Position, bytes]] = field(default_factory=dict)
     rows: dict[str, list[tuple[object, ...]]] = field(default_factory=dict)
 
     def disk(self, files: Files | None = None, *, without: str = "-", made: str = "") -> SimDisk:
@@ -170,8 +196,11 @@ class Life:
                 self.world.topic(topic).create_subscription(name, POSITION_EARLIEST)
             self._publish(topic)
         self._publish_delayed()
+        for topic in COMPACTED:
+            self._publish_keyed(topic)
         actions = (
             [self._publish_somewhere] * 6 + [self._acknowledge] * 6 + [self._policy] * 2 + [self._publish_delayed] * 2
+            + [self._compact_topic] * 3
             + [self._seek, self._compact, self._restart, self._kill, self._delete, self._remember, self._retain]
         )  # fmt: skip
         for _ in range(STEPS):
@@ -200,6 +229,30 @@ class Life:
         times = [self.world.clock.now_ms() + delay for delay in delays]
         self.history.delays.update(zip(publish_delayed(self.world, times, DELAYED), times, strict=True))
         self._consume(DELAYED, "s")
+
+    def _publish_keyed(self, topic: str) -> None:
+        """Values of few keys, some of them deletions."""
+        producer, answers = self.world.produce(topic)
+        for number in range(self.chance.randint(1, 6)):
+            self.serial += 1
+            value = self.chance.choice(("", f"{self.serial}", f"{self.serial}" + "x" * 700))
+            producer.send(SendHead(0, number, 1), single(f"k{self.chance.randrange(4)}={value}"))
+        self.world.settle()
+        assert not answers.errors
+        producer.close()
+
+    def _compact_topic(self) -> None:
+        """A run over what has come, after which the log may be trimmed, or more comes."""
+        topic = self.world.topic(self.chance.choice(COMPACTED))
+        topic.compaction.request()
+        self.world.settle()
+        if self.chance.random() < 0.5:
+            topic.log.roll()
+            self.world.settle()
+            trim(topic, retained=False)
+            self.world.settle()
+        if self.chance.random() < 0.7:
+            self._publish_keyed(str(topic.name))
 
     def _publish_somewhere(self) -> None:
         self._publish(self.chance.choice(TOPICS))
@@ -283,6 +336,9 @@ def note_confirmed(history: History, world: World) -> None:
         topic = world.topic(row.name)
         history.entries[row.name], lost = readable(topic.log)
         assert not lost
+        if topic.compaction.has_view:
+            history.views[row.name], lost = kept(topic.compaction.view)
+            assert not lost
         for name, each in topic.subscriptions.items():
             history.cursors[row.name, name] = acked(each.cursor.state())
     world.settle()

@@ -22,10 +22,20 @@ from broker_core.base.positions import Position
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.storage.check import verify_directory
 from broker_core.testing.sim_disk import SimDisk
-from tests.broker.world import World, topic_stats
+from tests.broker.world import EARLIEST, World, topic_stats
 from tests.damage.damages import Damage
 from tests.damage.delays import judge_delays
-from tests.damage.histories import SETTINGS, Files, History, JudgementError, acked, catalogue, contents, readable
+from tests.damage.histories import (
+    SETTINGS,
+    Files,
+    History,
+    JudgementError,
+    acked,
+    catalogue,
+    contents,
+    kept,
+    readable,
+)
 
 RUNTIME_PATH = f"/data/{RUNTIME_FILE}"
 
@@ -154,7 +164,7 @@ def _refused(error: StorageError, problems: list[str], before: Files, after: Fil
 def _nothing_removed(history: History, before: Files, after: Files) -> None:
     """Every confirmed entry that was still in some file is still in one."""
     there, left = b"".join(before.values()), b"".join(after.values())
-    for topic, entries in history.entries.items():
+    for topic, entries in [*history.entries.items(), *history.views.items()]:
         for position, body in entries.items():
             if body in there and body not in left:
                 raise JudgementError(f"entry {position} of {topic} was in a file, and is in none any more")
@@ -197,12 +207,15 @@ class Look:
         for topic, entries in self.history.entries.items():
             self._entries(topic, entries)
             forgotten += self._cursors(topic)
+        views_lost = [topic for topic, entries in self.history.views.items() if self._view_lost(topic, entries)]
         for topic, positions in self.lost.items():
             self._reader(topic, positions)
         self.world.settle()
         lost = sum(map(len, self.lost.values()))
         if lost:
             return Verdict("entries lost, told", lost, forgotten)
+        if views_lost:
+            return Verdict("views lost, told", 0, forgotten)
         if forgotten:
             return Verdict("acknowledgements lost, told", 0, forgotten)
         return Verdict("mended or noted" if self.world.broker.damages else "no effect")
@@ -259,6 +272,36 @@ class Look:
         self.world.settle()
         if mailbox.positions != expected:
             raise JudgementError(f"a reader of {topic} gets {mailbox.positions}, not {expected}")
+
+    def _view_lost(self, topic: str, expected: dict[Position, bytes]) -> bool:
+        """Whether something of a compacted view is lost. Its readers get what is in front of that, or are refused."""
+        compaction = self.world.topic(topic).compaction
+        found, lost = kept(compaction.view)
+        for position, body in found.items():
+            if expected.get(position) != body:
+                raise JudgementError(f"entry {position} of the view of {topic} is not what was kept")
+        missing = sorted(expected.keys() - found.keys())
+        if missing and not lost and compaction.damage is None:
+            raise JudgementError(f"entries {missing} of the view of {topic} are passed over as if there were none")
+        try:
+            _, mailbox = self.world.subscribe(
+                subscription="compacted", topic=topic, durable=False, initial_position=EARLIEST, read_compacted=True
+            )
+            self.world.settle()
+        except PersistenceServerError:
+            is_in_front = missing[:1] == sorted(expected)[:1] if expected else topic in self.lost
+            if compaction.damage is None and not is_in_front:
+                raise
+        else:
+            if compaction.damage is not None:
+                raise JudgementError(f"the view of {topic} is lost, and its readers are not refused")
+            in_view = [each for each in mailbox.positions if each <= compaction.horizon]
+            if in_view != [each for each in sorted(expected) if not missing or each < missing[0]]:
+                raise JudgementError(f"a reader of the view of {topic} gets {in_view}; lost is {missing}")
+        if not missing and compaction.damage is None:
+            return False
+        self._told(topic, set(self.damage.paths))
+        return True
 
     def _told(self, topic: str, paths: set[str]) -> None:
         stats = topic_stats(self.world.topic(topic)).damages

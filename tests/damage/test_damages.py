@@ -11,6 +11,7 @@ import pytest
 from broker_core.storage import ledger_cleanup
 from broker_core.storage.catalogue import file
 from broker_core.storage.mark_copies import MarkCopies
+from broker_core.storage.quarantine import Quarantine
 from broker_core.storage.records import TAG_CHANGE
 from broker_core.storage.report import RecoveryReport
 from tests.damage.damages import Damage
@@ -125,6 +126,22 @@ def test_no_bucket_that_is_lost_keeps_a_delayed_message_back() -> None:
             judge_delays(history, Damage("delete", (path,), files))
 
 
+def test_views_that_are_flipped_cut_or_gone_are_told() -> None:
+    """Reliability row 5, 7.4.11: what only the view has is lost to its readers; those of the log go on."""
+    for history in map(make_history, range(SEED, SEED + 3)):
+        views = [path for path in history.files if path.startswith("/data/compacted/")]
+        assert views
+        for path in views:
+            files = {each: data for each, data in history.files.items() if each != path}
+            for done in (
+                damaged(history, "flip", path, flipped(60)),
+                damaged(history, "flip", path, flipped(-30)),
+                damaged(history, "cut", path, lambda data: data[: len(data) // 2]),
+                Damage("delete", (path,), files),
+            ):
+                assert judge(history, done, skip=False).outcome == "views lost, told"
+
+
 def _nothing(*_args: object, **_rest: object) -> None:
     """A part of the broker that does not work."""
 
@@ -143,6 +160,7 @@ BREAKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "copies of marks are not looked at": lambda patch: patch.setattr(MarkCopies, "find", _nothing),
     "the copy of the catalogue is not looked at": _without_copy,
     "checksums of the catalogue are not looked at": lambda patch: patch.setattr(file, "body_holds", lambda *_: True),
+    "damage of views is not told": lambda patch: patch.setattr(Quarantine, "note_found", _nothing),
     "damage is not told": lambda patch: patch.setattr(RecoveryReport, "note", _nothing),
     "half made ledgers are removed whatever is in them": _removing_what_is_half_made,
 }

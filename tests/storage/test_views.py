@@ -102,3 +102,29 @@ def test_a_view_that_is_cut_off_is_not_opened(size: int) -> None:
     data = built(entries_at({(1, 1), (2, 2)}))[:size]
     with pytest.raises(DamagedViewError):
         view_of(data)
+
+
+@given(POSITIONS.filter(bool), st.data())
+def test_nobody_passes_over_a_damaged_block(positions: set[tuple[int, int]], data: st.DataObject) -> None:
+    """7.4.11: whoever begins amid it is told, and behind any entry of it comes a place where reading says so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view_file, "BLOCK_BYTES", 150)
+        entries = entries_at(positions)
+        written = bytearray(built(entries))
+    file = ViewFile(7, 3, len(written), lambda at, size: bytes(written[at : at + size]))
+    at = data.draw(st.sampled_from(entries)).position
+    block = file.block_of(at)
+    lost = [entry.position for entry in entries if file.block_of(entry.position) == block]
+    written[file._offsets[block]] ^= 1
+    view = view_of(bytes(written))
+    with pytest.raises(UnreadableEntryError) as told:
+        view.read(at, 10, 1000)
+    assert told.value.position == at
+    assert lost[-1] <= told.value.through
+    for each in lost[:-1]:
+        behind = view.first_after(each)
+        assert behind is not None
+        with pytest.raises(UnreadableEntryError):
+            view.read(behind, 10, 1000)
+    following = [entry.position for entry in entries if entry.position > lost[-1]]
+    assert view.first_after(told.value.through) == (following[0] if following else None)

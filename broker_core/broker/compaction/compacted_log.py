@@ -166,7 +166,8 @@ class CompactedLog:
 
     def lost_at(self, position: Position) -> UnreadableEntryError | None:
         """As that of the log."""
-        return self._log.lost_at(position) if self._view_with(position) is None else None
+        view = self._view_with(position)
+        return self._log.lost_at(position) if view is None else view.lost_at(position)
 
     def before_time(self, time_ms: int) -> Position:
         """Right before the first entry that was stored at or after ``time_ms``."""
