@@ -93,6 +93,9 @@ bench-peers: setup  ## the same Spark reads and writes on Kafka, and the ratios
 bench-fan-in: setup  ## 500 producers, 20 Key_Shared consumers: the highest rate that holds, here and on Apache Pulsar
 	@$(RUN) .venv/bin/python -m benchmarks.fan_in $(BENCH_ARGS)
 
+bench-commits: setup  ## transactions of 1 and of 100 messages, of 1 and of 100 clients: the time of a commit, here and on Apache Pulsar
+	@$(RUN) .venv/bin/python -m benchmarks.commits $(BENCH_ARGS)
+
 kill: setup  ## kill the real broker under load, 500 times, and compare with what it confirmed (KILL_ARGS=...)
 	@$(RUN) .venv/bin/python -m tests.kill.rig $(KILL_ARGS)
 
@@ -162,4 +165,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in kill queue-kills txn-kills queue-share flood fuzz schemathesis damage sim clients clients-secure stalls soak lockstep routing cluster notebooks rules comparison clean help
+.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in bench-commits kill queue-kills txn-kills queue-share flood fuzz schemathesis damage sim clients clients-secure stalls soak lockstep routing cluster notebooks rules comparison clean help
