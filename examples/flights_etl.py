@@ -9,8 +9,8 @@ Step 2 streams them through two queries with checkpoints: cleaned rows to Parque
 Step 3 reads that topic back, prints a table and draws a chart.
 Then everything is compared with what Arrow computes straight from the source file, without Spark or a broker.
 
-The sink delivers at least once: a micro-batch that was cut off is written again. So step 3 keeps one row for each day
-and carrier; without a kill there is nothing to drop.
+On brokers without transactions the sink delivers at least once: a micro-batch that was cut off is written again. So
+step 3 keeps one row for each day and carrier; elsewhere, and without a kill, there is nothing to drop.
 """
 
 from __future__ import annotations

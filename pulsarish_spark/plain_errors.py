@@ -10,8 +10,10 @@ our tree is a bug and keeps all it has. Source: Spark, ``pyspark.util.handle_wor
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import pickle
 import sys
 from collections.abc import Callable, Iterator
 from typing import Final, ParamSpec, TypeVar
@@ -45,6 +47,20 @@ def with_plain_errors(rows: Iterator[R]) -> Iterator[R]:
         yield from rows
     except PulsarishError as error:
         raise _plain(error) from None
+
+
+class _PicklingError(PulsarishError, pickle.PickleError):
+    """An error of ours that Spark, which pickles, takes for one of pickling, and tells as it is."""
+
+
+@contextlib.contextmanager
+def through_pickling() -> Iterator[None]:
+    """As ``plain_errors`` for what happens while Spark pickles an object of ours."""
+    try:
+        yield
+    except PulsarishError as error:
+        told = _PicklingError(error.message, hint=error.hint)
+        raise _plain(told) from None
 
 
 def _plain(error: PulsarishError) -> PulsarishError:

@@ -26,6 +26,9 @@ DEFAULT_TENANT: Final = "public"
 DEFAULT_NAMESPACE: Final = "default"
 PARTITION_MARK: Final = "-partition-"
 
+SPARK_SINK_PREFIX: Final = "__spark_sink_"
+"""The beginning of the names of topics in which Spark's sink writes what it has decided: under the role of its user."""
+
 _PENDING_ACKS: Final = "__transaction_pending_ack"
 _COORDINATORS: Final = "transaction_coordinator_assign"
 _TRANSACTION_LOGS: Final = "__transaction_log_"
@@ -161,6 +164,11 @@ class TopicName:
     def is_system(self) -> bool:
         """Reserved names that users do not see (semantics 1.1.6)."""
         return self.local.startswith("__")
+
+    @property
+    def is_of_brokers(self) -> bool:
+        """Whether it is a system topic into which brokers alone write."""
+        return self.is_system and not self.local.startswith(SPARK_SINK_PREFIX)
 
     @property
     def is_internal(self) -> bool:

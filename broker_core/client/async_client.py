@@ -76,7 +76,7 @@ class _Sending(Protocol):
 class AsyncClient:
     """A client of the cluster at ``service_url``. Make it while an event loop runs, and use it on that loop only.
 
-    It has 41 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
+    It has 44 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
     applications; the work is done behind it.
     """
 
@@ -244,7 +244,24 @@ class AsyncClient:
         TransactionNotFoundError: it is over, whichever way, or never was. InvalidTxnStatusError: it ends, or has ended,
         the other way. After an OperationTimeoutError it is unknown; the call may be repeated.
         """
-        await self._coordinators.end(txn_id, pb.TxnAction.COMMIT if commit else pb.TxnAction.ABORT)
+        (failure,) = await self.end_transactions((txn_id,), commit=commit)
+        if failure is not None:
+            raise failure
+
+    async def end_transactions(self, txn_ids: Sequence[TxnId], *, commit: bool) -> list[PulsarishError | None]:
+        """``end_transaction`` for each of ``txn_ids``, side by side; returns the failure of each, or None."""
+        return await self._coordinators.end(txn_ids, pb.TxnAction.COMMIT if commit else pb.TxnAction.ABORT)
+
+    async def check_transactions(self, txn_ids: Sequence[TxnId]) -> list[PulsarishError | None]:
+        """Ask, side by side, whether transactions are open: None for one that is, else the failure.
+
+        TransactionNotFoundError or InvalidTxnStatusError: it is over.
+        """
+        return await self._coordinators.check_open(txn_ids)
+
+    async def has_transactions(self) -> bool:
+        """Whether the brokers have transactions. False is their answer; a failure to get an answer is raised."""
+        return await self._coordinators.are_there()
 
     # -- entries
 

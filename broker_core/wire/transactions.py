@@ -6,6 +6,8 @@ Knows the protocol's traps: both halves of an id travel or none, and ``txn_ttl_s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from broker_core.base.positions import to_signed64, to_unsigned64
 from broker_core.wire.heads import TxnId
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -43,13 +45,13 @@ def read_new_txn(answer: BaseCommand) -> TxnId:
     return TxnId(to_signed64(begun.txnid_most_bits), to_signed64(begun.txnid_least_bits))
 
 
-def add_partition_to_txn(txn_id: TxnId, topic: str, request_id: int) -> BaseCommand:
-    """Tells the coordinator that messages of the transaction go to ``topic``, a plain topic or one partition."""
+def add_partitions_to_txn(txn_id: TxnId, topics: Sequence[str], request_id: int) -> BaseCommand:
+    """Tells the coordinator that messages of the transaction go to ``topics``: plain topics, or single partitions."""
     asked = pb.CommandAddPartitionToTxn(
         request_id=request_id,
         txnid_most_bits=to_unsigned64(txn_id.most_bits),
         txnid_least_bits=to_unsigned64(txn_id.least_bits),
-        partitions=[topic],
+        partitions=topics,
     )
     return BaseCommand(type=BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=asked)
 

@@ -38,7 +38,7 @@ def check_zero(what: str, counts: dict[str, int]) -> str:
 def one_row_a_day(days: pa.Table) -> tuple[pa.Table, int]:
     """The daily windows without repeats, and how many repeats there were.
 
-    The sink writes at least once: a micro-batch that was cut off is written again, with the same rows. Rows of one day
+    On brokers without transactions a micro-batch that was cut off is written again, with the same rows. Rows of one day
     and carrier that disagree are no repeats but an error, and are left in, so that the comparison finds them.
     """
     distinct = days.group_by(list(DAY_COLUMNS)).aggregate([])

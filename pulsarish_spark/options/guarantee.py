@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that say how often a row of a stream may be written (``GUARANTEEING``), and where that is decided."""
+"""The options that say how often a row may be written (``GUARANTEEING``), and where that is decided."""
 
 from __future__ import annotations
 
@@ -7,88 +7,133 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker_core.base.errors import ConfigError
-from broker_core.base.names import TopicName
+from broker_core.base.names import SPARK_SINK_PREFIX, NamespaceName, TopicName
 from pulsarish_spark.options.option import Option, Side, milliseconds, one_of
-
-CONTROL_PREFIX: Final = "__spark_sink_"
-"""The beginning of the names of control topics."""
 
 TIMEOUT_S_DEFAULT: Final = 3600.0
 
+AT_LEAST_ONCE: Final = '.option("deliveryGuarantee", "at-least-once")'
+"""The way out where transactions cannot be used."""
+
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _HASH_DIGITS: Final = 32
-_STREAM_ONLY: Final = "is for streams, and a batch write is at-least-once; write the rows by writeStream, or remove it"
+_OF_TRANSACTIONS: Final = ("transactionalId", "transactionTimeoutMs", "onUnknownTransaction")
 
 
-def _transactional_id(text: str) -> str:
-    if not _ID.fullmatch(text.strip()):
-        raise ValueError("it takes up to 128 letters, digits, points, hyphens and underscores")
-    return text.strip()
+class TransactionalId(NamedTuple):
+    """The name of a stream or job, and the namespace of its control topic; "": that of the topic."""
+
+    name: str
+    namespace: str = ""
+
+
+def _transactional_id(text: str) -> TransactionalId:
+    namespace, _, name = text.strip().rpartition("/")
+    if not _ID.fullmatch(name):
+        raise ValueError(
+            "it takes up to 128 letters, digits, points, hyphens and underscores, behind tenant/namespace/ if wanted"
+        )
+    return TransactionalId(name, str(NamespaceName.parse(namespace)) if namespace else "")
 
 
 GUARANTEEING: Final = (
     Option(
         "deliveryGuarantee",
-        one_of(("at-least-once", "exactly-once")),
-        "exactly-once",
-        "exactly-once: the rows of a micro-batch are committed by transactions, once, whatever is killed or run again; "
-        "the brokers need transactionCoordinatorEnabled=true. Default at-least-once: a task or micro-batch that is run "
-        "again writes its rows again.",
-        wrong_side=_STREAM_ONLY,
-        sides=Side.STREAM_WRITE,
+        one_of(("exactly-once", "at-least-once")),
+        "at-least-once",
+        "exactly-once: the rows of a micro-batch, or of a batch write, are committed by transactions, once, whatever "
+        "is killed or run again; an error where the brokers have none. at-least-once: a task or micro-batch that is "
+        "run again writes its rows again. Default exactly-once where the brokers have transactions "
+        "(transactionCoordinatorEnabled), else at-least-once, with a warning.",
+        sides=Side.WRITE,
     ),
     Option(
         "transactionalId",
         _transactional_id,
-        "orders-enriched",
-        "The stream, where rows are written exactly once: of the drivers that write under one id only the last that "
-        "began a batch can commit. Default: the location of the checkpoint, as a hash.",
-        wrong_side=_STREAM_ONLY,
-        sides=Side.STREAM_WRITE,
+        "load-2026-11-28",
+        "The name of a stream or of a batch write that is written exactly once, which it asks for. Of the drivers that "
+        "write under one id only the last that began can commit. A batch write whose id was committed before writes "
+        "nothing. Its control topic is in the namespace of the topic; tenant/namespace/ before the id names another. "
+        "Default: of a stream the location of its checkpoint, as a hash; a batch write has no id.",
+        sides=Side.WRITE,
     ),
     Option(
         "transactionTimeoutMs",
         milliseconds,
         "3600000",
-        "Milliseconds after which the broker aborts a task's transaction: longer than a micro-batch takes, and than "
-        "its driver may be away between the decision about a batch and its commit. Of a source with "
+        "Milliseconds after which the broker aborts a task's transaction: longer than a micro-batch or batch write "
+        "takes, and than its driver may be away between the decision about it and its commit. Of a source with "
         "queueGuarantee lock: those of a batch's lock, which half of it is left to when the batch begins. Default "
         "3600000, an hour.",
-        wrong_side=_STREAM_ONLY,
-        sides=Side.STREAM_WRITE | Side.STREAM_READ,
+        wrong_side="a batch read locks nothing; remove it",
+        sides=Side.WRITE | Side.STREAM_READ,
+    ),
+    Option(
+        "onUnknownTransaction",
+        one_of(("fail", "assumeCommitted")),
+        "assumeCommitted",
+        "Where a driver was away for longer than transactionTimeoutMs between a decision and its commit, an Apache "
+        "Pulsar does not tell whether transactions were committed. Default fail: the query stops and names them. "
+        "assumeCommitted: it goes on with a warning, and rows may be missing. Transactions that are known to be "
+        "aborted fail it always.",
+        sides=Side.WRITE,
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ExactlyOnce:
-    """A stream that is written exactly once: its control topic, and the time limit of its transactions."""
+    """How rows are written exactly once, where the brokers have transactions.
 
-    control: str
-    timeout_s: float
+    ``control``: the control topic; "" for a batch write without an id, and for a stream whose name is not known.
+    ``is_asked_for``: by the user, so that it is an error where it cannot be had; else it is the default.
+    """
+
+    control: str = ""
+    timeout_s: float = TIMEOUT_S_DEFAULT
+    is_asked_for: bool = False
+    assumes_committed: bool = False
 
 
-def exactly_once_of(given: Mapping[str, Any], checkpoint: str) -> ExactlyOnce | None:
-    """Whether, and how, a stream is written exactly once. ``checkpoint``: its location, "" if that is not known."""
-    if given.get("deliveryGuarantee") != "exactly-once":
-        if alone := [name for name in ("transactionalId", "transactionTimeoutMs") if name in given]:
+def exactly_once_of(given: Mapping[str, Any], side: Side, checkpoint: str) -> ExactlyOnce | None:
+    """How rows are written exactly once; None: at least once. ``checkpoint``: its location, "" if not known."""
+    topic = TopicName.parse(given.get("topic", "public/default/t"))
+    alone = [name for name in _OF_TRANSACTIONS if name in given]
+    is_asked_for = given.get("deliveryGuarantee") == "exactly-once" or "transactionalId" in given
+    if given.get("deliveryGuarantee") == "at-least-once":
+        if alone:
             raise ConfigError(
                 f"option {alone[0]} means nothing without transactions",
-                hint='add .option("deliveryGuarantee", "exactly-once"), or remove it',
+                hint="remove it, or the option deliveryGuarantee=at-least-once",
             )
         return None
-    name = given.get("transactionalId")
-    if name is None:
-        if not checkpoint:
-            raise ConfigError(
-                "where rows are written exactly once the stream needs a name, and its checkpoint is not known here",
-                hint='give .option("checkpointLocation", ...), or .option("transactionalId", ...)',
-            )
-        name = hashlib.sha256(checkpoint.encode()).hexdigest()[:_HASH_DIGITS]
-    namespace = TopicName.parse(given.get("topic", "public/default/t")).namespace_name
+    if not topic.persistent:
+        if is_asked_for:
+            raise ConfigError(f"{topic} keeps nothing, so no row is there exactly once", hint=f"use {AT_LEAST_ONCE}")
+        return None
     return ExactlyOnce(
-        f"persistent://{namespace}/{CONTROL_PREFIX}{name}", given.get("transactionTimeoutMs", TIMEOUT_S_DEFAULT)
+        _control_topic(given, topic, side, checkpoint, is_asked_for=is_asked_for),
+        given.get("transactionTimeoutMs", TIMEOUT_S_DEFAULT),
+        is_asked_for,
+        given.get("onUnknownTransaction") == "assumeCommitted",
     )
+
+
+def _control_topic(
+    given: Mapping[str, Any], topic: TopicName, side: Side, checkpoint: str, *, is_asked_for: bool
+) -> str:
+    """The control topic, "" if there is none."""
+    named: TransactionalId | None = given.get("transactionalId")
+    if named is None and side is Side.STREAM_WRITE and checkpoint:
+        named = TransactionalId(hashlib.sha256(checkpoint.encode()).hexdigest()[:_HASH_DIGITS])
+    if named is not None:
+        return f"persistent://{named.namespace or topic.namespace_name}/{SPARK_SINK_PREFIX}{named.name}"
+    if side is Side.STREAM_WRITE and is_asked_for:
+        raise ConfigError(
+            "where rows are written exactly once the stream needs a name, and its checkpoint is not known here",
+            hint='give .option("checkpointLocation", ...), or .option("transactionalId", ...)',
+        )
+    return ""

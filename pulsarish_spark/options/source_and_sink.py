@@ -172,11 +172,12 @@ def write_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, 
     """Check ``raw`` for ``side`` and give it types; ConfigError says what is wrong."""
     sparks_own = OF_A_QUERY if side is Side.STREAM_WRITE else frozenset()
     given = parse_all({key: text for key, text in raw.items() if key.lower() not in sparks_own}, side)
+    checkpoint = {key.lower(): text for key, text in raw.items()}.get("checkpointlocation", "")
     return WriteOptions(
         address=address_of(given, environment),
         topic=given.get("topic", ""),
         column_names=given.get("columnNames", "pulsarish"),
         writing=filled(SENDING, given),
-        once=exactly_once_of(given, {key.lower(): text for key, text in raw.items()}.get("checkpointlocation", "")),
+        once=exactly_once_of(given, side, checkpoint),
         **filled(MAKING, given),
     )

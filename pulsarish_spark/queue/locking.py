@@ -46,7 +46,7 @@ from broker_core.wire.transactions import shown
 from pulsarish_spark.queue.entry_ids import Entries
 from pulsarish_spark.queue.queue_offset import BatchLock, QueueOffset
 from pulsarish_spark.queue.received_backlog import Choice, Source
-from pulsarish_spark.sink.exactly_once import give_up
+from pulsarish_spark.sink.endings import abort_all
 
 if TYPE_CHECKING:
     from broker_core.client import Client, Transaction
@@ -106,7 +106,7 @@ class QueueLocks:
         if self._has_begun:
             return
         if newest.lock is not None:
-            give_up(self._client, [newest.lock.next])
+            abort_all(self._client, [newest.lock.next])
         if locks:
             self._check()
         self._has_begun = True

@@ -12,9 +12,10 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from broker_core.base.errors import ConsumerBusyError, PulsarishError
+from broker_core.base.errors import AuthorizationError, ConsumerBusyError, PulsarishError
 from broker_core.base.positions import Position
 from broker_core.wire.entry import split_entry
+from pulsarish_spark.options.guarantee import AT_LEAST_ONCE
 from pulsarish_spark.sink.decisions import ControlLog, Record, decoded, encoded
 
 if TYPE_CHECKING:
@@ -38,22 +39,27 @@ class ControlTopic:
     @classmethod
     def made(cls, client: Client, name: str) -> ControlTopic:
         """The control topic of that name, or its first partition. It is made when it is first used."""
-        partitions = client.existing_partitions(name)
-        if partitions is None:
-            with client.create_producer(name):  # Some brokers make partitions by themselves.
-                partitions = client.partitions(name)
+        with _needs("produce", name):
+            partitions = client.existing_partitions(name)
+            if partitions is None:
+                with client.create_producer(name):  # Some brokers make partitions by themselves.
+                    partitions = client.partitions(name)
         return cls(client, client.partition_names(name)[0] if partitions else name)
 
     def append(self, record: Record) -> Position:
         """Append ``record``; where it stands."""
-        with self._client.create_producer(self.name, batching_enabled=False) as producer:
+        with (
+            _needs("produce", self.name),
+            self._client.create_producer(self.name, batching_enabled=False) as producer,
+        ):
             return producer.send(encoded(record)).position
 
     def read(self, start: Position, through: Position) -> ControlLog:
         """The verdict over the records from ``start`` up to ``through``, which has been appended."""
         log = ControlLog()
         seen = start
-        with self._client.read_entries(self.name, start, Position(through.ledger, through.entry + 1)) as reader:
+        end = Position(through.ledger, through.entry + 1)
+        with _needs("consume", self.name), self._client.read_entries(self.name, start, end) as reader:
             for entries in reader:
                 for entry in entries:
                     seen = Position(entry.ledger, entry.entry)
@@ -69,7 +75,8 @@ class ControlTopic:
     def cursor(self) -> Iterator[tuple[Position, CursorHandle | None]]:
         """The first record that is needed, and the cursor to move it; None if another driver has that now."""
         try:
-            handle = self._client.open_cursor(self.name, CURSOR)
+            with _needs("consume", self.name):
+                handle = self._client.open_cursor(self.name, CURSOR)
         except ConsumerBusyError:
             logger.info("control topic is read from its start topic=%s reason=%r", self.name, "its cursor is in use")
             yield _FIRST, None
@@ -77,3 +84,16 @@ class ControlTopic:
         with handle:
             stands = handle.mark_delete()
             yield _FIRST if stands is None else Position(stands.ledger, stands.entry + 1), handle
+
+
+@contextlib.contextmanager
+def _needs(right: str, topic: str) -> Iterator[None]:
+    """Tell of a right that is missing, for what, and what to do without it."""
+    try:
+        yield
+    except AuthorizationError as refused:
+        raise AuthorizationError(
+            f"to write rows exactly once this role needs the right to {right} on the control topic {topic}: "
+            f"{refused.message}",
+            hint=f"grant it, for example to all of the namespace, or use {AT_LEAST_ONCE}",
+        ) from refused

@@ -2,12 +2,14 @@
 """Which transactions of a stream are committed: the records of its control topic, and their verdict. No I/O.
 
 Each micro-batch is a *run* of one driver. A run writes that it begins (``Begun``), each of its tasks that it has opened
-a transaction (``Intent``), and the run at its end which of them are to be committed (``Decision``). The order of the
-log decides, so that all who read it come to the same verdict: a decision is valid if its run is the last that had begun
-before it, and if no valid decision about the same batch of the query, or a later one, stands before it.
+a transaction (``Intent``), and the run at its end which of them are to be committed (``Decision``), or that it gives
+all of them up (``GivenUp``). The order of the records decides. A decision is *valid* if its run is the last that had
+begun before it and has not given up, and if no valid decision about the same batch of the query, or a later one,
+stands before it.
 
 So a run that begins ends what drivers before it can do: their decisions come too late. What they have opened may then
-be aborted, but for what a valid decision names. A record that is there twice, as after a lost receipt, counts once.
+be aborted, but for what a valid decision names. A record that is there twice, as after a lost receipt, counts once. A
+batch write with a name is a stream of one batch (``JOB``).
 """
 
 from __future__ import annotations
@@ -27,6 +29,13 @@ class Batch(NamedTuple):
 
     query: str
     number: int
+
+    def __str__(self) -> str:
+        return "this write" if self == JOB else f"batch {self.number} of query {self.query}"
+
+
+JOB: Final = Batch("", 0)
+"""The rows of a batch write, all of them. No query has that id."""
 
 
 class Begun(NamedTuple):
@@ -51,7 +60,13 @@ class Decision(NamedTuple):
     lasting_until_ms: int
 
 
-Record: TypeAlias = Begun | Intent | Decision
+class GivenUp(NamedTuple):
+    """A run ends without a decision, unless one stands before this."""
+
+    run: str
+
+
+Record: TypeAlias = Begun | Intent | Decision | GivenUp
 
 
 class ControlRecordError(PulsarishError):
@@ -70,6 +85,8 @@ def encoded(record: Record) -> bytes:
             "commit": [list(each) for each in record.txn_ids],
             "until": record.lasting_until_ms,
         }
+    elif isinstance(record, GivenUp):
+        fields["given_up"] = True
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -89,10 +106,10 @@ def decoded(value: bytes) -> Record:
         if "intent" in fields:
             most, least = fields["intent"]
             return Intent(run, TxnId(int(most), int(least)))
-        return Begun(run)
+        return GivenUp(run) if "given_up" in fields else Begun(run)
     except (ValueError, TypeError, KeyError) as error:
         raise ControlRecordError(
-            "a message of the control topic is no record of a stream", hint="nobody else may write to that topic"
+            "a message of the control topic is no record of the sink", hint="nobody else may write to that topic"
         ) from error
 
 
@@ -101,7 +118,7 @@ class ControlLog:
 
     def __init__(self) -> None:
         self.run = ""
-        """The run that began last, and may decide."""
+        """The run that began last, and may decide; "" if it has given up."""
         self.last: Decision | None = None
         """The last valid decision."""
         self.keep_from: Position | None = None
@@ -118,7 +135,11 @@ class ControlLog:
             if self.keep_from is None:
                 self.keep_from = position
         elif isinstance(record, Intent):
-            self._undecided[record.txn_id] = None
+            if self.last is None or record.txn_id not in self.last.txn_ids:
+                self._undecided[record.txn_id] = None
+        elif isinstance(record, GivenUp):
+            if record.run == self.run:
+                self.run = ""
         elif self._is_valid(record):
             self.last = record
             self.keep_from = self._begun_at[record.run]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Micro-batches that are written exactly once: a transaction for each task, and one decision for each batch.
+"""Rows that are written exactly once: a transaction for each task, and one decision for each micro-batch.
 
 Steps, by the processes in which Spark calls them:
 
@@ -8,28 +8,30 @@ Steps, by the processes in which Spark calls them:
     write     task      skip a batch that is decided; else open a transaction, tell so in the control topic, write,
                         and hand the transaction over: no send of this task can follow
     decide    driver    append which transactions make up the batch; if that is valid, commit them
-    give up   driver    abort them
+    give up   driver    append that the run is given up; abort its transactions, unless a decision stands before that:
+                        Spark gives up too where the commit itself has failed
 
 A task that is tried again, or speculated, has a transaction that no decision names; the next run aborts it. Readers see
-the tasks of a batch within some milliseconds of each other, not in one instant. ``decisions`` has the verdict.
+the tasks of a batch within some milliseconds of each other, not in one instant. ``decisions`` has the verdict,
+``endings`` commits and aborts, ``jobs`` has batch writes.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker_core.base.clock import SystemClock
-from broker_core.base.errors import InvalidTxnStatusError, PulsarishError, TransactionNotFoundError
+from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.wire.heads import TxnId
-from broker_core.wire.transactions import shown
-from pulsarish_spark.connecting.side_by_side import side_by_side
+from pulsarish_spark.options.guarantee import ExactlyOnce
 from pulsarish_spark.sink.control_topic import ControlTopic
-from pulsarish_spark.sink.decisions import Batch, Begun, ControlLog, Decision, Intent
+from pulsarish_spark.sink.decisions import JOB, Batch, Begun, ControlLog, Decision, GivenUp, Intent
+from pulsarish_spark.sink.endings import ExpiredTransactionError, abort_all, check_open, commit_all
 
 if TYPE_CHECKING:
     from broker_core.client import Client, CursorHandle
@@ -39,10 +41,6 @@ logger = logging.getLogger(__name__)
 
 class FencedError(PulsarishError):
     """Another driver of the same stream has begun a batch since this one did. Nothing of this one's was committed."""
-
-
-class UnknownTransactionError(PulsarishError):
-    """A decided transaction is over and may have been aborted by its time limit: its rows are there, or lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +55,24 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Rows that one task has written: a transaction that was handed over."""
+    """Rows that one task has written: a transaction that was handed over. ``run``: None for a job without a name."""
 
-    run: Run
+    run: Run | None
     batch: Batch
     txn_id: TxnId
     lasting_until_ms: int
 
 
-def begin(client: Client, control: str) -> Run:
+def begin(client: Client, once: ExactlyOnce) -> Run:
     """Begin a run on the control topic, and settle what earlier ones have left."""
-    topic = ControlTopic.made(client, control)
+    topic = ControlTopic.made(client, once.control)
     with topic.cursor() as (start, cursor):
         name = uuid.uuid4().hex
         begun_at = topic.append(Begun(name))
         log = topic.read(start, begun_at)
         if log.last is not None:
-            carry_out(client, log.last)
-        give_up(client, log.undecided)
+            carry_out(client, log.last, once)
+        abort_all(client, log.undecided)
         _let_go(log, cursor)
     return Run(name, topic.name, begun_at, None if log.last is None else log.last.batch)
 
@@ -89,6 +87,11 @@ def _let_go(log: ControlLog, cursor: CursorHandle | None) -> None:
 def check_batch(run: Run, batch: Batch) -> bool:
     """Whether ``batch`` has to be written; PulsarishError for a checkpoint that was put back to an older state."""
     done = run.done
+    if done is not None and (done == JOB) is not (batch == JOB):
+        raise PulsarishError(
+            f"{run.control} has the decisions of a {'batch write' if done == JOB else 'stream'}",
+            hint="give another transactionalId",
+        )
     if done is None or done.query != batch.query or done.number < batch.number:
         return True
     if done.number == batch.number:
@@ -104,57 +107,59 @@ def intend(client: Client, run: Run, txn_id: TxnId) -> None:
     ControlTopic(client, run.control).append(Intent(run.name, txn_id))
 
 
-def decide(client: Client, shares: Sequence[Share]) -> None:
-    """Decide that ``shares`` make up their batch, and commit them; FencedError if another driver has begun."""
-    first, txn_ids = shares[0], tuple(each.txn_id for each in shares)
-    decision = Decision(first.run.name, first.batch, txn_ids, min(each.lasting_until_ms for each in shares))
-    topic = ControlTopic(client, first.run.control)
-    log = topic.read(first.run.begun_at, topic.append(decision))
+def decide(client: Client, run: Run, batch: Batch, shares: Sequence[Share], once: ExactlyOnce) -> None:
+    """Decide that ``shares`` make up ``batch``, and commit them; FencedError if another driver has begun.
+
+    ExpiredTransactionError if one of them is over already. A decision would hold the stream up for good then.
+    """
+    txn_ids = tuple(each.txn_id for each in shares)
+    until_ms = min((each.lasting_until_ms for each in shares), default=0)
+    topic = ControlTopic(client, run.control)
+    if txn_ids and (batch == JOB or _may_be_over(until_ms, once)):
+        try:
+            check_open(client, batch, txn_ids)
+        except ExpiredTransactionError:
+            if topic.read(run.begun_at, topic.append(GivenUp(run.name))).run:
+                raise _fenced(batch, topic) from None
+            raise
+    decision = Decision(run.name, batch, txn_ids, until_ms)
+    log = topic.read(run.begun_at, topic.append(decision))
     if log.last == decision:
-        carry_out(client, decision)
+        carry_out(client, decision, once)
         return
-    give_up(client, txn_ids)
-    raise FencedError(
-        f"batch {first.batch.number} of query {first.batch.query} was not written by this driver: another one has "
-        f"begun on {topic.name}",
-        hint="two drivers run the same query, or two queries share a transactionalId; stop one of them",
+    abort_all(client, txn_ids)
+    raise _fenced(batch, topic)
+
+
+def _fenced(batch: Batch, topic: ControlTopic) -> FencedError:
+    return FencedError(
+        f"{batch} was not written by this driver: another one has begun on {topic.name}",
+        hint="two drivers run the same query or job, or two share a transactionalId; stop one of them",
     )
 
 
-def carry_out(client: Client, decision: Decision) -> None:
+def _may_be_over(until_ms: int, once: ExactlyOnce) -> bool:
+    """Whether half the time limit has passed: clocks of tasks and drivers differ by less, and to ask takes a while."""
+    return SystemClock().now_ms() >= until_ms - once.timeout_s * 1000 / 2
+
+
+def carry_out(client: Client, decision: Decision, once: ExactlyOnce) -> None:
     """Commit the transactions of a valid decision. Harmless if that was done, in part or by others."""
-
-    def commit(txn_id: TxnId) -> None:
-        try:
-            client.end_transaction(txn_id, commit=True)
-        except TransactionNotFoundError as gone:
-            # Nobody aborts a decided transaction, but its coordinator by the clock.
-            if SystemClock().now_ms() >= decision.lasting_until_ms:
-                raise _unknown(decision, txn_id) from gone
-        except InvalidTxnStatusError as aborted:
-            raise _unknown(decision, txn_id) from aborted
-
-    side_by_side(commit, decision.txn_ids)
-
-
-def give_up(client: Client, txn_ids: Iterable[TxnId]) -> None:
-    """Abort transactions that no valid decision names. One that cannot be aborted now ends by its time limit."""
-
-    def abort_one(txn_id: TxnId) -> None:
-        try:
-            client.end_transaction(txn_id, commit=False)
-        except (TransactionNotFoundError, InvalidTxnStatusError):
-            pass  # It is over.
-        except PulsarishError as failure:
-            logger.warning("transaction was not aborted id=%s reason=%s", shown(txn_id), failure)
-
-    side_by_side(abort_one, list(txn_ids))
-
-
-def _unknown(decision: Decision, txn_id: TxnId) -> UnknownTransactionError:
-    return UnknownTransactionError(
-        f"transaction {shown(txn_id)} of batch {decision.batch.number} of query "
-        f"{decision.batch.query} was to be committed, and its time limit was over before its coordinator was asked",
-        hint="look whether its rows are in the topic; then go on with another transactionalId, "
-        "and a longer transactionTimeoutMs",
+    commit_all(
+        client,
+        decision.batch,
+        decision.txn_ids,
+        decision.lasting_until_ms,
+        assumes_committed=once.assumes_committed,
     )
+
+
+def give_up(client: Client, run: Run, shares: Sequence[Share], once: ExactlyOnce) -> None:
+    """End a run whose batch has failed: abort ``shares``, unless they are decided, for then the failure came later."""
+    topic = ControlTopic(client, run.control)
+    log = topic.read(run.begun_at, topic.append(GivenUp(run.name)))
+    if log.last is not None and log.last.run == run.name:
+        logger.warning("failed batch is committed batch=%r why=%r", str(log.last.batch), "it was decided before")
+        carry_out(client, log.last, once)
+    else:
+        abort_all(client, [each.txn_id for each in shares])

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sink, batch and stream: rows of a task become entries, and the task ends when the broker has confirmed them all.
 
-At least once: a task that is tried again, or a micro-batch that is replayed after a failure, writes its rows again.
-What an unfinished attempt wrote stays in the topic. ``commit`` and ``abort`` therefore have nothing to do on the
-broker. A stream may be written exactly once instead; ``exactly_once`` has the steps.
+Exactly once where the brokers have transactions (``guarantees``): a task writes in one, and ``commit`` and ``abort``
+end all of them; ``exactly_once`` and ``jobs`` have the steps. Else at least once: a task that is tried again, or a
+micro-batch that is replayed after a failure, writes its rows again; what an unfinished attempt wrote stays in the
+topic, and ``commit`` and ``abort`` have nothing to do on the broker.
 
 Spark hands a task its rows in Arrow batches, and each is checked as a whole before one of its rows is sent; a row that
 is refused later in the task, or in another task, comes when rows before it are stored.
@@ -24,10 +25,12 @@ from broker_core.base.errors import PulsarishError, RowsUnconfirmedError
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.losses.loss import running_batch
 from pulsarish_spark.options import WriteOptions
-from pulsarish_spark.options.guarantee import TIMEOUT_S_DEFAULT
-from pulsarish_spark.plain_errors import plain_errors
-from pulsarish_spark.sink.decisions import Batch
-from pulsarish_spark.sink.exactly_once import Run, Share, begin, check_batch, decide, give_up, intend
+from pulsarish_spark.plain_errors import plain_errors, through_pickling
+from pulsarish_spark.sink import exactly_once
+from pulsarish_spark.sink.decisions import JOB, Batch
+from pulsarish_spark.sink.exactly_once import Run, Share
+from pulsarish_spark.sink.guarantees import tell_at_least_once, uses_transactions
+from pulsarish_spark.sink.jobs import Job
 from pulsarish_spark.workers.spark_worker import SentToWorkers, freeze_imports
 
 if TYPE_CHECKING:
@@ -53,10 +56,25 @@ def stored_words(rows: int) -> str:
     return f"{rows} rows of this task were sent before and are stored, those of other tasks may be"
 
 
-def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, run: Run | None = None) -> Written:
-    """Write all rows of a task; returns when they are confirmed. ``run``: in a transaction, which is handed over."""
-    batch = None if run is None else batch_of_task()
-    if run is not None and batch is not None and not check_batch(run, batch):
+@dataclass(frozen=True, slots=True)
+class Within:
+    """How the tasks of a micro-batch or job write in transactions. ``run``: of a control topic; None if there is none.
+    ``batch``: None where Spark tells each task."""
+
+    timeout_s: float
+    run: Run | None
+    batch: Batch | None = None
+
+    def wants(self, batch: Batch) -> bool:
+        """Whether ``batch`` is still to be written."""
+        return self.run is None or exactly_once.check_batch(self.run, batch)
+
+
+def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, within: Within | None = None) -> Written:
+    """Write all rows of a task; returns when they are confirmed. ``within``: in a transaction, which is handed over;
+    None: at least once."""
+    batch = None if within is None else within.batch or batch_of_task()
+    if within is not None and batch is not None and not within.wants(batch):
         for _ in batches:  # A worker that does not take its rows ends its upstream.
             pass
         return Written(0)
@@ -65,10 +83,10 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, run: Ru
         return Written(0)
     rows = itertools.chain([first], batches)
     with connected(options.address) as client:
-        if run is None or batch is None:
+        if within is None or batch is None:
             written = Written(_send(client, rows, options))
         else:
-            written = send_within(client, rows, options, run, batch)
+            written = send_within(client, rows, options, within, batch)
     freeze_imports()
     return written
 
@@ -99,15 +117,15 @@ def _send(
 
 
 def send_within(
-    client: Client, batches: Iterable[pa.RecordBatch], options: WriteOptions, run: Run, batch: Batch
+    client: Client, batches: Iterable[pa.RecordBatch], options: WriteOptions, within: Within, batch: Batch
 ) -> Written:
     """Send all rows in a transaction, which is left to the decision about the batch."""
-    timeout_s = options.once.timeout_s if options.once is not None else TIMEOUT_S_DEFAULT
-    until_ms = SystemClock().now_ms() + round(timeout_s * 1000)
-    with client.new_transaction(timeout_s) as txn:
-        intend(client, run, txn.id)
+    until_ms = SystemClock().now_ms() + round(within.timeout_s * 1000)
+    with client.new_transaction(within.timeout_s) as txn:
+        if within.run is not None:
+            exactly_once.intend(client, within.run, txn.id)
         rows = _send(client, batches, options, txn)
-        return Written(rows, Share(run, batch, txn.hand_over(), until_ms))
+        return Written(rows, Share(within.run, batch, txn.hand_over(), until_ms))
 
 
 def batch_of_task() -> Batch:
@@ -134,20 +152,42 @@ class _Writer(SentToWorkers):
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = replace(options, address=options.address.for_executors())
-        self._run: Run | None = None
+        self._within: Within | None = None
 
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_rows(iterator, self._options, self._run)
+        return write_rows(iterator, self._options, self._within)
 
 
 class PulsarishBatchWriter(_Writer, DataSourceArrowWriter):
-    """The batch sink."""
+    """The batch sink. The process that plans the job makes it; it is sent to the tasks, and to the process that ends
+    the job."""
 
+    def __init__(self, options: WriteOptions) -> None:
+        super().__init__(options)
+        self._job: Job | None = None
+        once = options.once
+        if once is None:
+            return
+        with connected(self._options.address) as client:
+            if uses_transactions(client, options):
+                self._job = Job.begun(client, once)
+                self._within = Within(once.timeout_s, self._job.run, JOB)
+
+    @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._job is not None:
+            with connected(self._options.address) as client:
+                self._job.commit(client, _shares(messages))
         logger.info("batch written topic=%s rows=%d", self._options.topic, _total(messages))
 
+    @plain_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._job is not None:
+            with connected(self._options.address) as client:
+                self._job.abort(client, _shares(messages))
+            logger.warning("batch aborted topic=%s", self._options.topic)
+            return
         logger.warning("batch aborted topic=%s rows_left_min=%d", self._options.topic, _total(messages))
 
 
@@ -157,24 +197,34 @@ class PulsarishStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state that is sent to the tasks: with it the batch begins, as a writer that commits is never sent."""
-        once = self._options.once
-        if once is not None and self._run is None:
-            with connected(self._options.address) as client:
-                self._run = begin(client, once.control)
+        if self._within is None:
+            with through_pickling(), connected(self._options.address) as client:
+                self._within = self._begun(client)
         return self.__dict__
+
+    def _begun(self, client: Client) -> Within | None:
+        once = self._options.once
+        if once is None or not uses_transactions(client, self._options):
+            return None
+        if not once.control:
+            tell_at_least_once(self._options.topic, "the stream has no name: its checkpoint is not known to the sink")
+            return None
+        return Within(once.timeout_s, exactly_once.begin(client, once))
 
     @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        if shares := _shares(messages):
+        shares, once = _shares(messages), self._options.once
+        if shares and once is not None and (run := shares[0].run) is not None:
             with connected(self._options.address) as client:
-                decide(client, shares)
+                exactly_once.decide(client, run, shares[0].batch, shares, once)
         logger.info("batch written batch=%d topic=%s rows=%d", batchId, self._options.topic, _total(messages))
 
     @plain_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        if shares := _shares(messages):
+        shares, once = _shares(messages), self._options.once
+        if shares and once is not None and (run := shares[0].run) is not None:
             with connected(self._options.address) as client:
-                give_up(client, [each.txn_id for each in shares])
+                exactly_once.give_up(client, run, shares, once)
             logger.warning("batch aborted batch=%d topic=%s", batchId, self._options.topic)
             return
         logger.warning(

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from broker_core.client import Client
+from pulsarish_spark.options.guarantee import ExactlyOnce
 from pulsarish_spark.sink import exactly_once, writer
 from pulsarish_spark.sink.decisions import ControlLog
+from pulsarish_spark.sink.endings import abort_all
 from pulsarish_spark.sink.exactly_once import Run
 
 
@@ -24,38 +26,38 @@ def _replace(owner: Any, name: str, value: object) -> None:
 
 def _write_again() -> None:
     """A batch that is decided is written again."""
-    _replace(writer, "check_batch", lambda _run, _batch: True)
+    _replace(exactly_once, "check_batch", lambda _run, _batch: True)
     _replace(ControlLog, "_is_valid", lambda self, decision: decision.run == self.run)
 
 
 def _keep_undecided() -> None:
     """What earlier drivers have opened and not decided stays open."""
-    _replace(exactly_once, "give_up", lambda _client, _txn_ids: None)
+    _replace(exactly_once, "abort_all", lambda _client, _txn_ids: None)
 
 
 def _forget_decision() -> None:
     """A driver that begins does not commit what the last decision names, and aborts it."""
     carry_out, begin = exactly_once.carry_out, exactly_once.begin
 
-    def begun(client: Client, control: str) -> Run:
-        _replace(exactly_once, "carry_out", lambda client, last: exactly_once.give_up(client, last.txn_ids))
+    def begun(client: Client, once: ExactlyOnce) -> Run:
+        _replace(exactly_once, "carry_out", lambda client, last, _once: abort_all(client, last.txn_ids))
         try:
-            return begin(client, control)
+            return begin(client, once)
         finally:
             _replace(exactly_once, "carry_out", carry_out)
 
-    _replace(writer, "begin", begun)
+    _replace(exactly_once, "begin", begun)
 
 
 def _ignore_fence() -> None:
     """A driver decides though another one has begun, and about a batch that is decided."""
     _replace(ControlLog, "_is_valid", lambda _self, _decision: True)
-    _replace(exactly_once, "give_up", lambda _client, _txn_ids: None)
+    _replace(exactly_once, "abort_all", lambda _client, _txn_ids: None)
 
 
 def _intend_nothing() -> None:
     """Tasks do not tell of their transactions."""
-    _replace(writer, "intend", lambda _client, _run, _txn_id: None)
+    _replace(exactly_once, "intend", lambda _client, _run, _txn_id: None)
 
 
 def _commit_at_once() -> None:

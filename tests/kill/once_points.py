@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.client import Client
 from broker_core.wire.heads import TxnId
@@ -96,7 +97,6 @@ def batches_done(checkpoint: str) -> int:
 _watch: Watch | None = None
 _ends_are_commits = False
 """Whether this process has decided about its batch, and not begun the next one."""
-_one_by_one = threading.Lock()
 
 
 def watch(new: Watch) -> None:
@@ -126,7 +126,7 @@ def reach(step: str) -> None:
 
 
 def _wrap() -> None:
-    append, end = ControlTopic.append, Client.end_transaction
+    append, end = ControlTopic.append, Client.end_transactions
 
     def appended(self: ControlTopic, record: Record) -> Position:
         global _ends_are_commits
@@ -140,14 +140,16 @@ def _wrap() -> None:
                 reach(step)
         return position
 
-    def ended(self: Client, txn_id: TxnId, *, commit: bool) -> None:
-        with _one_by_one:  # So that some are not ended yet when one is.
-            end(self, txn_id, commit=commit)
+    def ended(self: Client, txn_ids: Sequence[TxnId], *, commit: bool) -> list[PulsarishError | None]:
+        outcomes = []
+        for txn_id in txn_ids:  # One by one, so that some are not ended yet when one is.
+            outcomes += end(self, [txn_id], commit=commit)
             reach("committing" if _ends_are_commits else SETTLING)
+        return outcomes
 
     names: tuple[tuple[Any, str, object], ...] = (
         (ControlTopic, "append", appended),
-        (Client, "end_transaction", ended),
+        (Client, "end_transactions", ended),
     )
     for owner, name, value in names:
         setattr(owner, name, value)

@@ -13,6 +13,7 @@ from pulsarish_spark.sink.decisions import (
     ControlLog,
     ControlRecordError,
     Decision,
+    GivenUp,
     Intent,
     Record,
     decoded,
@@ -35,16 +36,17 @@ def decision(run: str, batch: Batch, *txn_ids: TxnId) -> Decision:
     return Decision(run, batch, txn_ids, 1000)
 
 
-@pytest.mark.parametrize("record", [Begun("x"), Intent("x", TxnId(3, 2**62)), decision("x", ONE, A, B)])
+@pytest.mark.parametrize("record", [Begun("x"), Intent("x", TxnId(3, 2**62)), decision("x", ONE, A, B), GivenUp("x")])
 def test_records_are_read_as_they_were_written(record: Record) -> None:
     """By another process, perhaps of a later version."""
     assert decoded(encoded(record)) == record
+    assert type(decoded(encoded(record))) is type(record)
 
 
 @pytest.mark.parametrize("value", [b"", b"x", b"[]", b"{}", b'{"v":1}', b'{"v":1,"run":"x","intent":[1]}', b"\xff"])
 def test_other_messages_are_no_records(value: bytes) -> None:
     """Nobody else writes to a control topic."""
-    with pytest.raises(ControlRecordError, match="is no record of a stream"):
+    with pytest.raises(ControlRecordError, match="is no record of the sink"):
         decoded(value)
 
 
@@ -74,6 +76,16 @@ def test_a_decision_before_the_next_run_stands() -> None:
     assert log.last == decision("y", TWO, C)
 
 
+def test_a_run_that_is_given_up_decides_no_more() -> None:
+    """A decision before that stands; a run that has begun since goes on, for one that is fenced ends nobody's."""
+    log = log_of(Begun("x"), Intent("x", A), GivenUp("x"), decision("x", ONE, A))
+    assert (log.run, log.last, log.undecided) == ("", None, (A,))
+    log = log_of(Begun("x"), Intent("x", A), decision("x", ONE, A), GivenUp("x"))
+    assert (log.last, log.undecided) == (decision("x", ONE, A), ())
+    log = log_of(Begun("x"), Begun("y"), GivenUp("x"), decision("y", ONE, A))
+    assert (log.run, log.last) == ("y", decision("y", ONE, A))
+
+
 def test_another_query_has_batches_of_its_own() -> None:
     """A checkpoint that was begun anew counts from 0."""
     log = log_of(Begun("x"), decision("x", TWO, A), Begun("y"), decision("y", Batch("other", 0), B))
@@ -85,7 +97,7 @@ def test_records_that_are_there_twice_count_once(copied: int) -> None:
     """A copy that a lost receipt has made comes behind records of others, and changes nothing."""
     records: list[Record] = [Begun("x"), Intent("x", A), decision("x", ONE, A)]
     log = log_of(*records, Begun("y"), Intent("y", B), records[copied])
-    assert (log.run, log.last) == ("y", records[2])
+    assert (log.run, log.last, log.undecided) == ("y", records[2], (B,))
     log.add(decision("y", TWO, B), Position(7, 9))
     assert log.last == decision("y", TWO, B)
 

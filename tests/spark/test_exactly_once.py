@@ -15,11 +15,13 @@ import pytest
 from broker_core.base.errors import PulsarishError
 from broker_core.client import Client, Transaction
 from pulsarish_spark.options import Side, WriteOptions, write_options
+from pulsarish_spark.options.guarantee import ExactlyOnce
 from pulsarish_spark.sink import exactly_once
 from pulsarish_spark.sink.control_topic import ControlTopic
 from pulsarish_spark.sink.decisions import Batch, Decision
-from pulsarish_spark.sink.exactly_once import FencedError, Run, Share, UnknownTransactionError
-from pulsarish_spark.sink.writer import send_within
+from pulsarish_spark.sink.endings import ExpiredTransactionError, UnknownTransactionError
+from pulsarish_spark.sink.exactly_once import FencedError, Run, Share
+from pulsarish_spark.sink.writer import Within, send_within
 from tests.client.conftest import TRANSACTIONAL, Service, transactional
 
 QUERY: Final = "3f1c"
@@ -48,17 +50,32 @@ class Stream:
     service_url: str
     topic: str
     timeout_ms: int = 60_000
+    on_unknown: str = "fail"
 
     @property
     def options(self) -> WriteOptions:
         given = {"service.url": self.service_url, "topic": self.topic, "deliveryGuarantee": "exactly-once"}
         given |= {"transactionalId": self.topic, "transactionTimeoutMs": str(self.timeout_ms)}
+        given |= {"onUnknownTransaction": self.on_unknown}
         return write_options(given, Side.STREAM_WRITE, {})
 
-    def begin(self) -> Run:
+    @property
+    def once(self) -> ExactlyOnce:
         once = self.options.once
         assert once is not None
-        return exactly_once.begin(self.client, once.control)
+        return once
+
+    def begin(self) -> Run:
+        return exactly_once.begin(self.client, self.once)
+
+    def decide(self, shares: Sequence[Share]) -> None:
+        exactly_once.decide(self.client, run_of(shares), shares[0].batch, shares, self.once)
+
+    def give_up(self, shares: Sequence[Share]) -> None:
+        exactly_once.give_up(self.client, run_of(shares), shares, self.once)
+
+    def carry_out(self, decision: Decision) -> None:
+        exactly_once.carry_out(self.client, decision, self.once)
 
     def write(self, run: Run, number: int, tasks: int) -> list[Share]:
         """The rows of batch ``number`` in any order, by so many tasks."""
@@ -68,7 +85,9 @@ class Stream:
 
     def _task(self, run: Run, number: int, rows: Sequence[str]) -> Share:
         batches = iter([pa.record_batch({"value": rows})])
-        share = send_within(self.client, batches, self.options, run, Batch(QUERY, number)).share
+        share = send_within(
+            self.client, batches, self.options, Within(self.timeout_ms / 1000, run), Batch(QUERY, number)
+        ).share
         assert share is not None
         return share
 
@@ -76,19 +95,18 @@ class Stream:
         """One micro-batch, as Spark has it written, to its end."""
         run = self.begin()
         if exactly_once.check_batch(run, Batch(QUERY, number)):
-            exactly_once.decide(self.client, self.write(run, number, tasks))
+            self.decide(self.write(run, number, tasks))
 
     def append_decision(self, shares: Sequence[Share]) -> Decision:
         """Decide, and commit nothing."""
         first = shares[0]
-        decision = Decision(
-            first.run.name, first.batch, tuple(each.txn_id for each in shares), shares[0].lasting_until_ms
-        )
-        ControlTopic(self.client, first.run.control).append(decision)
+        run, txn_ids = run_of(shares), tuple(each.txn_id for each in shares)
+        decision = Decision(run.name, first.batch, txn_ids, first.lasting_until_ms)
+        ControlTopic(self.client, run.control).append(decision)
         return decision
 
-    def assert_written_once(self, batches: int) -> None:
-        """All rows of the first batches are there, each once, and nothing else; readers wait for no transaction."""
+    def assert_written_once(self, batches: int, beside: Sequence[str] = ()) -> None:
+        """All rows of the first batches are there, each once, and what is ``beside``; readers wait for nothing."""
         with self.client.create_producer(self.topic) as producer:
             producer.send("end")
         with self.client.create_reader(self.topic) as reader:
@@ -96,7 +114,14 @@ class Stream:
             while not read or read[-1] != "end":
                 read.append((reader.read_next(30).value or b"").decode())
         expected = [f"{number}:{row}" for number in range(batches) for row in range(ROWS)]
-        assert sorted(read[:-1]) == sorted(expected)
+        assert sorted(read[:-1]) == sorted([*expected, *beside])
+
+
+def run_of(shares: Sequence[Share]) -> Run:
+    """The run that has written ``shares``."""
+    run = shares[0].run
+    assert run is not None
+    return run
 
 
 # -- a driver that ends, and another one that replays the batch
@@ -133,7 +158,7 @@ def after_the_first_commit(stream: Stream) -> None:
 
 
 def after_all_commits(stream: Stream) -> None:
-    exactly_once.carry_out(stream.client, stream.append_decision(stream.write(stream.begin(), 1, 2)))
+    stream.carry_out(stream.append_decision(stream.write(stream.begin(), 1, 2)))
 
 
 ENDS: Final[tuple[Callable[[Stream], None], ...]] = (
@@ -174,7 +199,7 @@ def test_a_driver_that_was_paused_after_it_began_is_fenced(stream: Stream) -> No
     with pytest.raises(
         FencedError, match="batch 1 of query 3f1c was not written by this driver: another one has begun"
     ):
-        exactly_once.decide(stream.client, shares)
+        stream.decide(shares)
     stream.batch(2)
     stream.assert_written_once(3)
 
@@ -185,7 +210,7 @@ def test_a_driver_that_was_paused_after_its_tasks_is_fenced(stream: Stream) -> N
     shares = stream.write(stream.begin(), 1, 2)
     stream.batch(1, tasks=3)
     with pytest.raises(FencedError):
-        exactly_once.decide(stream.client, shares)
+        stream.decide(shares)
     stream.assert_written_once(2)
 
 
@@ -194,7 +219,7 @@ def test_a_driver_that_was_paused_after_its_decision_may_go_on(stream: Stream) -
     stream.batch(0)
     decision = stream.append_decision(stream.write(stream.begin(), 1, 2))
     stream.batch(1, tasks=3)
-    exactly_once.carry_out(stream.client, decision)
+    stream.carry_out(decision)
     stream.assert_written_once(2)
 
 
@@ -203,8 +228,8 @@ def test_a_fenced_driver_cannot_decide_about_the_next_batch_either(stream: Strea
     run = stream.begin()
     other = stream.begin()
     with pytest.raises(FencedError):
-        exactly_once.decide(stream.client, stream.write(run, 0, 1))
-    exactly_once.decide(stream.client, stream.write(other, 0, 1))
+        stream.decide(stream.write(run, 0, 1))
+    stream.decide(stream.write(other, 0, 1))
     stream.batch(1)
     stream.assert_written_once(2)
 
@@ -239,9 +264,9 @@ def test_batches_are_there_once_after_random_ends(stream: Stream, seed: int) -> 
             if isinstance(state, Run):
                 state = stream.write(state, number, dice.randint(1, 3)) if _wants(state, number) else []
             if isinstance(state, list) and state:
-                exactly_once.decide(stream.client, state)
+                stream.decide(state)
             if isinstance(state, Decision):
-                exactly_once.carry_out(stream.client, state)
+                stream.carry_out(state)
         except FencedError:
             pass
 
@@ -284,11 +309,64 @@ def test_a_checkpoint_that_was_put_back_is_told(stream: Stream) -> None:
 def test_a_decision_whose_transactions_are_over_is_told(stream: Stream) -> None:
     """Where their time was over before they were committed, nobody knows of an Apache Pulsar what became of them."""
     stream.batch(0)
-    stream.timeout_ms = 500
+    stream.timeout_ms = 3000
     stream.append_decision(stream.write(stream.begin(), 1, 2))
     _end_by_clock(stream)
-    with pytest.raises(UnknownTransactionError, match="its time limit was over before its coordinator was asked"):
+    with pytest.raises(UnknownTransactionError, match=r"time limit was over: transactions \(.* 0 are committed"):
         stream.begin()
+
+
+def test_a_stream_may_go_on_behind_transactions_of_which_nothing_is_known(stream: Stream, service: Service) -> None:
+    """5.1: by onUnknownTransaction, as far as nothing is known: our broker knows that they were aborted."""
+    stream.timeout_ms, stream.on_unknown = 3000, "assumeCommitted"
+    stream.append_decision(stream.write(stream.begin(), 0, 2))
+    _end_by_clock(stream)
+    stream.timeout_ms = 60_000
+    if service.kind == "pulsarish":
+        with pytest.raises(UnknownTransactionError, match=r"aborted by the time limit, and the rows lost; of the 2"):
+            stream.begin()
+    else:
+        assert stream.begin().done == Batch(QUERY, 0)
+
+
+def test_a_batch_whose_transactions_are_over_is_not_decided(stream: Stream) -> None:
+    """The query fails, and the next start writes the batch again: a decision would have stopped it for good."""
+    stream.timeout_ms = 3000
+    shares = stream.write(stream.begin(), 0, 2)
+    _end_by_clock(stream)
+    with pytest.raises(ExpiredTransactionError, match=r"2 of 2 transactions of batch 0 of query 3f1c were aborted by"):
+        stream.decide(shares)
+    stream.timeout_ms = 60_000
+    stream.batch(0)
+    stream.assert_written_once(1, beside=["behind"])
+
+
+def test_a_batch_that_fails_after_its_decision_is_there(stream: Stream) -> None:
+    """Spark aborts a batch whose commit has failed, say for a broker that is away: what was decided stands."""
+    shares = stream.write(stream.begin(), 0, 2)
+    stream.append_decision(shares)
+    stream.give_up(shares)
+    stream.batch(0)
+    stream.assert_written_once(1)
+
+
+def test_a_run_that_is_given_up_decides_no_more(stream: Stream) -> None:
+    """Its decision may be on its way still when Spark gives it up."""
+    shares = stream.write(stream.begin(), 0, 2)
+    stream.give_up(shares)
+    with pytest.raises(FencedError):
+        stream.decide(shares)
+    stream.batch(0)
+    stream.assert_written_once(1)
+
+
+def test_a_fenced_run_that_is_given_up_fences_nobody(stream: Stream) -> None:
+    """Spark gives it up as any batch whose commit failed."""
+    shares = stream.write(stream.begin(), 0, 2)
+    other = stream.write(stream.begin(), 0, 1)
+    stream.give_up(shares)
+    stream.decide(other)
+    stream.assert_written_once(1)
 
 
 def _end_by_clock(stream: Stream) -> None:
@@ -311,10 +389,8 @@ def test_records_that_nobody_needs_are_let_go(stream: Stream) -> None:
 
 def test_a_control_topic_may_have_partitions(stream: Stream, service: Service) -> None:
     """As on brokers that make partitioned topics by themselves: its records are in the first one."""
-    once = stream.options.once
-    assert once is not None
-    service.create_partitioned(once.control, 3)
+    service.create_partitioned(stream.once.control, 3)
     stream.batch(0)
     stream.batch(1)
-    assert stream.begin().control == f"{once.control}-partition-0"
+    assert stream.begin().control == f"{stream.once.control}-partition-0"
     stream.assert_written_once(2)

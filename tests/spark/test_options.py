@@ -637,7 +637,8 @@ def test_an_unknown_option_is_answered_with_what_there_is_on_its_side() -> None:
         "tlsKeyFilePath, tlsHostnameVerificationEnable, tlsAllowInsecureConnection, useTls, "
         "topic, includeHeaders, columnNames, keyForm, deliverAfterMs, hashingScheme, messageRoutingMode, batchingType, "
         "sendTimeoutMs, memoryLimitBytes, chunkingEnabled, chunkMaxMessageSize, compression, "
-        "batchingMaxMessages, batchingMaxBytes"
+        "batchingMaxMessages, batchingMaxBytes, deliveryGuarantee, transactionalId, transactionTimeoutMs, "
+        "onUnknownTransaction"
     )
     with pytest.raises(ConfigError, match="did you mean startingOffsets"):
         writing(topic="t", startingOffset="earliest")

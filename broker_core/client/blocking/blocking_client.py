@@ -109,6 +109,9 @@ class Client:
             yield txn
 
     end_transaction = run_on_loop(AsyncClient.end_transaction)
+    end_transactions = run_on_loop(AsyncClient.end_transactions)
+    check_transactions = run_on_loop(AsyncClient.check_transactions)
+    has_transactions = run_on_loop(AsyncClient.has_transactions)
 
     # -- entries
 

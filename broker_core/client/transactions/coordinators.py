@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker_core.base.errors import (
     ConnectionLostError,
+    InvalidTxnStatusError,
     NotAllowedError,
     OperationTimeoutError,
     PulsarishError,
@@ -30,11 +31,12 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName
 from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
+from broker_core.client.connecting.gathered import outcomes
 from broker_core.client.connecting.network import Network
 from broker_core.wire.heads import TxnId
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from broker_core.wire.transactions import end_txn, shown, tc_client_connect
+from broker_core.wire.transactions import add_partitions_to_txn, end_txn, shown, tc_client_connect
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +131,21 @@ class Coordinator:
         self._attachment.detached(connection, reason, address)
 
 
+async def ended(coordinator: Coordinator, end: CoordinatorRequest) -> None:
+    """Ask to end a transaction, and ask again where the answer may be one to a race of the request with itself.
+
+    Apache Pulsar handles a repeated request beside the first one, and refuses one of the two for its status while
+    the other ends the transaction. A status that refuses once more is that of a transaction with another end.
+    """
+    try:
+        await coordinator.ask(end)
+    except InvalidTxnStatusError:
+        if end.times_sent == 1:
+            raise
+        logger.info("end is asked for again request=%d times_sent=%d", end.id, end.times_sent)
+        await coordinator.ask(end)
+
+
 class Coordinators:
     """The coordinators of one cluster, as one client uses them."""
 
@@ -147,17 +164,46 @@ class Coordinators:
         self._turn += 1
         return await self._opened(self._turn % len(self._found))
 
-    async def end(self, txn_id: TxnId, action: pb.TxnAction) -> None:
-        """Have the coordinator end a transaction that may be another process's; raises what it answers."""
-        await self._find()
-        if not 0 <= txn_id.most_bits < len(self._found):
-            raise TransactionNotFoundError(f"no coordinator has the number of transaction {shown(txn_id)}")
-        coordinator = await self._opened(txn_id.most_bits)
-        await coordinator.ask(CoordinatorRequest(self._network, lambda number: end_txn(txn_id, action, number)))
+    async def are_there(self) -> bool:
+        """Whether there are any. False is what a broker has answered; a failure to get its answer is raised."""
+        try:
+            await self.next()
+        except NotAllowedError:
+            return False
+        return True
+
+    async def end(self, txn_ids: Sequence[TxnId], action: pb.TxnAction) -> list[PulsarishError | None]:
+        """Have the coordinators end transactions that may be another process's, side by side; each with its failure."""
+
+        async def end_one(txn_id: TxnId) -> None:
+            coordinator = await self._of(txn_id)
+            await ended(coordinator, CoordinatorRequest(self._network, lambda number: end_txn(txn_id, action, number)))
+
+        return await outcomes(end_one, txn_ids, REQUESTS_AT_ONCE)
+
+    async def check_open(self, txn_ids: Sequence[TxnId]) -> list[PulsarishError | None]:
+        """Ask of each transaction whether it is open, side by side; each with what its coordinator says if it is not.
+
+        The question is a request to add no topic to it, which brokers refuse unless it is open.
+        """
+
+        async def check_one(txn_id: TxnId) -> None:
+            coordinator = await self._of(txn_id)
+            asked = CoordinatorRequest(self._network, lambda number: add_partitions_to_txn(txn_id, (), number))
+            await coordinator.ask(asked)
+
+        return await outcomes(check_one, txn_ids, REQUESTS_AT_ONCE)
 
     async def close(self) -> None:
         """Leave all of them."""
         await asyncio.gather(*(each.close() for each in self._found))
+
+    async def _of(self, txn_id: TxnId) -> Coordinator:
+        """The coordinator of a transaction; TransactionNotFoundError if none has its number."""
+        await self._find()
+        if not 0 <= txn_id.most_bits < len(self._found):
+            raise TransactionNotFoundError(f"no coordinator has the number of transaction {shown(txn_id)}")
+        return await self._opened(txn_id.most_bits)
 
     async def _find(self) -> None:
         async with self._finding:

@@ -33,12 +33,12 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId
 from broker_core.client.connecting.network import Network
-from broker_core.client.transactions.coordinators import Coordinator, CoordinatorRequest
+from broker_core.client.transactions.coordinators import Coordinator, CoordinatorRequest, ended
 from broker_core.wire.heads import TxnId
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 from broker_core.wire.transactions import (
-    add_partition_to_txn,
+    add_partitions_to_txn,
     add_subscription_to_txn,
     end_txn,
     new_txn,
@@ -221,7 +221,7 @@ class AsyncTransaction:
         if flush is not None:
             self._flushes.add(flush)
         name = str(topic)
-        self._participant((name,), lambda request_id: add_partition_to_txn(self.id, name, request_id)).then(then)
+        self._participant((name,), lambda request_id: add_partitions_to_txn(self.id, (name,), request_id)).then(then)
 
     def acknowledge(self, topic: TopicName, subscription: str, then: OnRegistered) -> None:
         """Call ``then`` when messages of ``topic`` may be acknowledged on ``subscription``."""
@@ -316,7 +316,7 @@ class AsyncTransaction:
         if self._end is None:
             self._end = CoordinatorRequest(self._network, lambda request_id: end_txn(self.id, action, request_id))
         try:
-            await self._asked_to_end(self._end)
+            await ended(self._coordinator, self._end)
         except TransactionNotFoundError as gone:
             if self._end.times_sent == 1:
                 self._state = TransactionState.ERROR
@@ -331,20 +331,6 @@ class AsyncTransaction:
                 raise
             raise self._unconfirmed(state, failure) from failure
         self._state = state
-
-    async def _asked_to_end(self, end: CoordinatorRequest) -> None:
-        """Ask, and ask again where the answer may be one to a race of this request with itself.
-
-        Apache Pulsar handles a repeated request beside the first one, and refuses one of the two for its status while
-        the other ends the transaction. A status that refuses once more is that of a transaction with another end.
-        """
-        try:
-            await self._coordinator.ask(end)
-        except InvalidTxnStatusError:
-            if end.times_sent == 1:
-                raise
-            logger.info("end is asked for again transaction=%s times_sent=%d", shown(self.id), end.times_sent)
-            await self._coordinator.ask(end)
 
     def _unconfirmed(self, state: TransactionState, reason: PulsarishError) -> TransactionUnconfirmedError:
         told = "knows nothing of it any more" if isinstance(reason, ServerError) else "gave no answer"

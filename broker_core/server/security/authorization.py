@@ -109,7 +109,7 @@ class Authorization:
         if right is Right.IDENTITY:
             return True
         topic = resource.topic
-        if right is Right.SUPERUSER or (right is Right.PRODUCE and topic is not None and topic.is_system):
+        if right is Right.SUPERUSER or (right is Right.PRODUCE and topic is not None and topic.is_of_brokers):
             return False
         if role in self._grants.admins(resource.tenant):
             return True
