@@ -13,19 +13,21 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 /**
  * A Flink job in this process: the numbers below a limit, through one failure, to a topic, exactly once.
  *
- * <p>Its arguments are the service URL, the web URL, the topic and the limit. It prints how often it failed and how many
- * checkpoints its first task saw completed.
+ * <p>Its arguments are the service URL, the web URL, the topic and the limit. It prints whether it failed and how many
+ * completed checkpoints its tasks saw.
  */
 public final class FlinkSink {
     private static final int PARALLELISM = 2;
     private static final long CHECKPOINT_MILLIS = 200;
+    private static final int RESTARTS = 100;  // one for the failure, others while a broker is away
+    private static final long RESTART_MILLIS = 100;
 
     private FlinkSink() {}
 
     public static void main(String[] arguments) throws Exception {
         StreamExecutionEnvironment flink = StreamExecutionEnvironment.createLocalEnvironment(PARALLELISM);
         flink.enableCheckpointing(CHECKPOINT_MILLIS);
-        flink.setRestartStrategy(RestartStrategies.fixedDelayRestart(1, 0));
+        flink.setRestartStrategy(RestartStrategies.fixedDelayRestart(RESTARTS, RESTART_MILLIS));
         PulsarSink<String> sink = PulsarSink.builder()
                 .setServiceUrl(arguments[0])
                 .setAdminUrl(arguments[1])
