@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
@@ -10,8 +11,9 @@ import pytest
 
 from broker_core.testing.running_broker import RunningBroker
 from tests.behaviour.access import PLAIN
+from tests.behaviour.cell import take, take_all, values
 from tests.behaviour.driver import DrivenClient, Driver
-from tests.behaviour.interface import AnyClient
+from tests.behaviour.interface import AnyClient, ConsumerChoice, Outgoing, ProducerChoice
 from tests.behaviour.our_client import OurClient
 from tests.behaviour.python_client import PythonClient
 from tests.spark.transactions import JavaWriter, all_kinds
@@ -87,17 +89,30 @@ def test_transactions_of_all_kinds(
     assert read_by_all(java_driver, broker, topic) == expected
 
 
-def test_a_transaction_goes_on_after_the_broker_was_killed(
-    java_driver: Driver, broker: RunningBroker, writer_of: Callable[[str], JavaWriter]
-) -> None:
-    """9.5.3: the client connects again, and what it had sent before is committed with the rest."""
-    topic = "persistent://public/default/killed"
-    writer = writer_of(topic)
-    transaction = writer.begin()
-    writer.send(1, within=transaction)
+@pytest.fixture(params=["java", pytest.param("go", marks=pytest.mark.pulsar)])
+def client(request: pytest.FixtureRequest, broker: RunningBroker) -> Iterator[DrivenClient]:
+    """A client with transactions that does not end with the broker."""
+    driver: Driver = request.getfixturevalue(f"{request.param}_driver")
+    with closing(DrivenClient(driver, broker.service_url, transactions=True)) as made:
+        yield made
+
+
+def test_a_transaction_goes_on_after_the_broker_was_killed(broker: RunningBroker, client: DrivenClient) -> None:
+    """9.5.3, 9.8.1: the client connects again, and what it sent and acknowledged before is committed with the rest."""
+    topic, other = (f"persistent://public/default/{name}-{uuid.uuid4().hex}" for name in ("in", "out"))
+    consumer = client.consumer([topic], "s", ConsumerChoice(type="Shared"))
+    producer, results = client.producer(topic, ProducerChoice()), client.producer(other, ProducerChoice())
+    for mark in "12":
+        producer.send(Outgoing(value=mark))
+    transaction = client.transaction()
+    transaction.ack(consumer, take(consumer, 2)[0])
+    transaction.send(results, Outgoing(value="1"))
     broker.kill()
     broker.start()
-    writer.send(2, within=transaction)
-    assert read_by_all(java_driver, broker, topic) == []
-    writer.commit(transaction)
-    assert read_by_all(java_driver, broker, topic) == [1, 2]
+    transaction.send(results, Outgoing(value="2"))
+    assert values(take_all(consumer)) == ["2"]
+    assert read(client, other) == []
+    transaction.commit()
+    assert read(client, other) == [1, 2]
+    consumer.close()
+    assert values(take_all(client.consumer([topic], "s", ConsumerChoice(type="Shared")))) == ["2"]
