@@ -110,6 +110,7 @@ GO: Final = {
     "it acknowledges nothing cumulatively in a transaction": (
         "test_a_cumulative_one_counts_with_its_transaction",
         "test_a_cumulative_one_is_refused_in_a_transaction_where_messages_are_shared",
+        "test_single_and_cumulative_ones_of_two_transactions_are_both_kept",
     ),
     "its transaction also acknowledges what others have acknowledged of a batch before": (
         "test_transactions_share_a_batch",
@@ -246,6 +247,14 @@ GO_ABORTS: Final = (
     "test_a_transaction_goes_on_after_an_unload",
     "test_a_reader_knows_where_the_readable_end_is",
     "test_messages_are_taken_and_made_in_one_transaction",
+    "test_a_table_has_what_is_committed",
+)
+GO_BATCHES: Final = (
+    *(
+        f"test_acknowledged_messages_come_again_after_an_abort[{kind}-batch]"
+        for kind in ("Exclusive", "Failover", "Shared", "Key_Shared")
+    ),
+    "test_a_consumer_that_acknowledges_in_transactions_is_not_blocked",
 )
 
 EXCEPTIONS: Final[tuple[Exempt, ...]] = (
@@ -313,13 +322,13 @@ EXCEPTIONS: Final[tuple[Exempt, ...]] = (
     ),
     *(
         Exempt(
-            f"test_acknowledged_messages_come_again_after_an_abort[{kind}-batch]",
+            behaviour,
             "go",
             "apache",
             "semantics 9.8.2: the Go client acknowledges what it had of the batch again with each message, which "
             "Apache Pulsar takes for a conflict of the transaction with itself",
         )
-        for kind in ("Exclusive", "Failover", "Shared", "Key_Shared")
+        for behaviour in GO_BATCHES
     ),
     Exempt(
         "test_a_message_of_the_largest_size_arrives_and_a_larger_one_is_refused",

@@ -3,10 +3,21 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.behaviour.cell import Cell, take, take_all, take_all_of, take_values, values
-from tests.behaviour.interface import AnyConsumer, AnyTransaction, Outgoing, Received, RefusedError, SubscriptionType
+from tests.behaviour.interface import (
+    EARLIEST,
+    SILENCE_MS,
+    AnyConsumer,
+    AnyTransaction,
+    Outgoing,
+    Received,
+    RefusedError,
+    SubscriptionType,
+)
 from tests.client.helpers import eventually
 
 pytestmark = pytest.mark.usefixtures("transactional")
@@ -244,3 +255,84 @@ def test_messages_come_again_when_the_time_is_over(cell: Cell) -> None:
     cell.send(topic, "a")
     cell.client.transaction(SHORT_MS).ack(consumer, take(consumer, 1)[0])
     assert take_values(consumer, 1) == ["a"]
+
+
+def test_refusing_what_is_acknowledged_in_a_transaction_changes_nothing(cell: Cell) -> None:
+    """9.8.1: it comes to nobody while the transaction is open; after the abort it comes once."""
+    topic = cell.topic()
+    consumer = cell.consumer(topic, type="Shared", nack_delay_ms=100)
+    cell.send(topic, "a")
+    message = take(consumer, 1)[0]
+    transaction = cell.client.transaction()
+    transaction.ack(consumer, message)
+    consumer.nack(message)
+    assert take_all(consumer, 2 * SILENCE_MS) == []
+    transaction.abort()
+    assert take_values(consumer, 1) == ["a"]
+    assert take_all(consumer) == []
+
+
+def test_a_seek_leaves_open_transactions_alone(cell: Cell) -> None:
+    """9.8.9: what is acknowledged in one does not come until it is aborted."""
+    topic = cell.topic()
+    consumer = cell.consumer(topic)
+    cell.send(topic, "abc")
+    transaction = cell.client.transaction()
+    transaction.ack(consumer, take(consumer, 3)[1])
+    consumer.seek(EARLIEST)
+    assert take_values(consumer, 2) == ["a", "c"]
+    transaction.abort()
+    assert "b" in values(take_all_of([consumer], 1)[0])
+
+
+def test_single_and_cumulative_ones_of_two_transactions_are_both_kept(cell: Cell) -> None:
+    """9.8.3, 9.8.6: each commit acknowledges its own, in whatever order."""
+    topic = cell.topic()
+    consumer = cell.consumer(topic)
+    cell.send(topic, "abcde")
+    messages = take(consumer, 5)
+    single, cumulative = cell.client.transaction(), cell.client.transaction()
+    cumulative.ack_cumulative(consumer, messages[1])
+    single.ack(consumer, messages[3])
+    single.commit()
+    cumulative.commit()
+    consumer.close()
+    assert values(take_all_of([cell.consumer(topic)], 2)[0]) == ["c", "e"]
+
+
+def test_a_consumer_that_acknowledges_in_transactions_is_not_blocked(cell: Cell) -> None:
+    """9.8.8, 9.8.4: what is acknowledged so counts for no limit, message by message; what comes again counts again."""
+    topic = cell.topic_where_consumers_may_hold(20)
+    consumer = cell.consumer(topic, type="Shared", queue_size=5)
+    for _ in range(10):
+        cell.send_batch(topic, "abc")
+    for number in range(10):
+        messages = take(consumer, 3)
+        transaction = cell.client.transaction()
+        _ack_all(transaction, consumer, messages)
+        if number == 0:
+            transaction.abort()
+            again = cell.client.transaction()
+            _ack_all(again, consumer, take(consumer, 3))
+            again.commit()
+        else:
+            transaction.commit()
+    eventually(lambda: cell.backlog(topic) == 0, "all is acknowledged")
+
+
+def test_what_comes_again_is_counted_as_unacknowledged(cell: Cell) -> None:
+    """9.8.8: of a consumer with three messages, two of them acknowledged in a transaction, which is aborted."""
+    topic = cell.topic()
+    consumer = cell.consumer(topic, type="Shared")
+    cell.send(topic, "abc")
+    transaction = cell.client.transaction()
+    _ack_all(transaction, consumer, take(consumer, 3)[:2])
+
+    def unacknowledged() -> int:
+        stats = json.loads(cell.admin("GET", topic, "stats"))
+        return int(stats["subscriptions"]["s"]["consumers"][0]["unackedMessages"])
+
+    eventually(lambda: unacknowledged() == 1, "those in the transaction are with nobody")
+    transaction.abort()
+    take(consumer, 2)
+    eventually(lambda: unacknowledged() == 3, "all are with the consumer")

@@ -236,3 +236,18 @@ def test_a_reader_knows_where_the_readable_end_is(cell: Cell) -> None:
         assert reader.has_message_available() is commits
     assert take_values(reader, 1) == ["c"]
     assert not reader.has_message_available()
+
+
+def test_a_table_has_what_is_committed(cell: Cell) -> None:
+    """9.4.2, 9.4.4: an aborted value does not hide the one before it."""
+    topic = cell.topic()
+    view = cell.table_view(topic)
+    for value, commits in (("1", True), ("2", False)):
+        transaction = cell.client.transaction()
+        transaction.send(cell.producer(topic), Outgoing(value=value, key="k"))
+        _end(transaction, commits=commits)
+    hidden = cell.client.transaction()
+    hidden.send(cell.producer(topic), Outgoing(value="3", key="j"))
+    eventually(lambda: view.rows() == {"k": "1"}, "the table has the value that is committed")
+    hidden.commit()
+    eventually(lambda: view.rows() == {"k": "1", "j": "3"}, "the table has both")
