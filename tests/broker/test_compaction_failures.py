@@ -34,6 +34,24 @@ def _begun_again(table: Table, disk: SimDisk) -> Table:
     return other
 
 
+def _killed_in(table: Table, act: Callable[[Table], None]) -> list[SimDisk]:
+    """What a kill, and a power loss of each kind, leaves before each change of the disk that ``act`` makes."""
+    images: list[SimDisk] = []
+    disk = table.world.disk
+
+    def before(_kind: str, _path: str) -> None:
+        disk.before = None
+        images.append(disk.killed())
+        images.extend(disk.crash(len(images), policy) for policy in POLICIES)
+        disk.before = before
+
+    disk.before = before
+    act(table)
+    table.world.settle()
+    disk.before = None
+    return images
+
+
 def test_a_kill_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """7.4.11, 7.4.5: whenever the power fails or the broker is killed, what is found is the old view or the new one,
     whole, with the log behind it; nothing else is left, and the next run succeeds."""
@@ -44,19 +62,7 @@ def test_a_kill_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     table.send(*chunks("k", 2))
     table.compact()
     table.put(AFTER)
-    images: list[SimDisk] = []
-    disk, world = table.world.disk, table.world
-
-    def before(_kind: str, _path: str) -> None:
-        disk.before = None
-        images.append(disk.killed())
-        images.extend(disk.crash(len(images), policy) for policy in POLICIES)
-        disk.before = before
-
-    disk.before = before
-    table.topic.compaction.request()
-    world.settle()
-    disk.before = None
+    images = _killed_in(table, lambda table: table.topic.compaction.request())
     assert len(images) > 80
     old = "2:a=2 3:c=1 5:d=1 6:k=part0 7:k=part1"
     new = "5:d=1 6:k=part0 7:k=part1 8:a=3 10:e=1"
@@ -75,6 +81,63 @@ def test_a_kill_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
         again.world.abandon()
         World.running.remove(again.world)
     assert found == {old, new}
+
+
+def _compact_and_trim(table: Table) -> None:
+    table.compact()
+    table.trim()
+
+
+def _compact_beside_a_reader(table: Table) -> None:
+    """Who lets go of the view before when there is a new one."""
+    reader, _ = table.reader(permits=0)
+    table.compact()
+    reader.close()
+    table.topic.compaction.remove_superseded()
+
+
+def _remove(table: Table) -> None:
+    table.topic.compaction.remove()
+
+
+def _truncate(table: Table) -> None:
+    table.topic.compaction.truncate()
+    trim(table.topic, retained=False)
+
+
+def _delete(table: Table) -> None:
+    table.world.broker.deletion.delete_topic(table.topic.name, force=True)
+
+
+@pytest.mark.parametrize(
+    ("act", "outcome"),
+    [
+        (_compact_and_trim, "5:d=1 6:a=3 8:e=1"),
+        (_compact_beside_a_reader, "5:d=1 6:a=3 8:e=1"),
+        (_remove, "0:a=1 1:b=1 2:a=2 3:c=1 4:b= 5:d=1 6:a=3 7:c= 8:e=1"),
+        (_truncate, ""),
+        (_delete, ""),
+    ],
+)
+def test_a_kill_at_each_step_of_what_else_changes_a_view(act: Callable[[Table], None], outcome: str) -> None:
+    """7.4.10 to 7.4.12, C6, C9: a run with a trim behind it, a reader that lets go, a removal, a truncation and a
+    deletion have happened, or have not; no file is left, and the next run succeeds."""
+    table = Table()
+    table.put(ROUNDS)
+    table.compact()
+    table.put(AFTER)
+    images, found = _killed_in(table, act), set()
+    for image in images:
+        assert verify_directory(image, "/data").ok
+        again = _begun_again(table, image)
+        found.add(again.read())
+        again.world.settle()
+        number = again.topic.compaction.view.number
+        assert again.world.disk.list_files("/data/compacted") == ([f"1-{number}.view"] if number else [])
+        again.compact()
+        again.world.abandon()
+        World.running.remove(again.world)
+    assert found == {"2:a=2 3:c=1 5:d=1 6:a=3 7:c= 8:e=1", outcome}
 
 
 @pytest.mark.parametrize("at", range(1, 6))
