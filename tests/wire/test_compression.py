@@ -100,6 +100,16 @@ def test_a_zstd_window_of_gigabytes_is_refused() -> None:
         decompress(ZSTD, huge_window, 1000, 5 * MIB)
 
 
+def test_a_zlib_payload_may_lack_its_end() -> None:
+    """7.4.3: what compaction by Apache Pulsar rewrites is flushed and not finished; all bytes must be there."""
+    stream = zlib.compressobj()
+    unfinished = stream.compress(b"some text") + stream.flush(zlib.Z_SYNC_FLUSH)
+    assert decompress(ZLIB, unfinished, 9, 1000) == b"some text"
+    for size in (8, 10):
+        with pytest.raises(RemoteProtocolError):
+            decompress(ZLIB, unfinished, size, 1000)
+
+
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.sampled_from(PACKING), st.data())
 def test_damaged_payloads_are_refused_or_have_the_stated_size(codec: int, data: st.DataObject) -> None:
