@@ -427,3 +427,19 @@ def test_a_view_is_read_though_the_log_it_was_made_of_is_lost() -> None:
     assert again.read() == "2:a=2 3:c=1 5:d=1"
     with pytest.raises(PersistenceServerError, match="lost entries"):
         again.read(compacted=False)
+
+
+def test_a_damaged_block_over_several_ledgers_is_given_up() -> None:
+    """7.4.11: where a setting says so, a reader goes on behind it; nothing of it is delivered."""
+    table = Table(auto_skip_non_recoverable_data=True)
+    for text in ("a=0 a=1", "c=1", "d=1"):
+        table.put(text)
+        table.topic.log.roll()
+        table.world.settle()
+    table.compact()
+    path = f"/data/compacted/1-{table.topic.compaction.view.number}.view"
+    table.world.disk.flip_bit(path, 8 * (table.world.disk.size(path) // 3))
+    table.put("e=1")
+    table.world.restart()
+    assert table.read() == "4:e=1"
+    assert table.read(compacted=False) == "0:a=0 1:a=1 2:c=1 3:d=1 4:e=1"

@@ -38,6 +38,7 @@ from tests.damage.histories import (
 )
 
 RUNTIME_PATH = f"/data/{RUNTIME_FILE}"
+FORMAT_PATH = "/data/FORMAT"
 
 
 @dataclass
@@ -101,7 +102,7 @@ def _log_lines() -> Iterator[list[str]]:
 def judge(history: History, damage: Damage, *, skip: bool) -> Verdict:
     """JudgementError unless the damage had no effect or is told. ``skip``: autoSkipNonRecoverableData."""
     judge_runtime_file(history, damage)
-    if damage.delayed:
+    if damage.delayed and FORMAT_PATH not in damage.paths:
         judge_delays(history, damage)
     disk = history.disk(damage.files, without=damage.gone, made=damage.made)
     problems = _ask_doctor(disk)

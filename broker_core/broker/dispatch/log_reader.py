@@ -160,9 +160,11 @@ class LogReader:
             self._refuse(error)
         elif self.skip is not None:
             through = error.through if stop else position
-            self.damaged_entries += through.entry - position.entry + 1
+            # Those of a compacted view may go on in another ledger; nobody knows where this one ended.
+            last = through.entry if through.ledger == position.ledger else position.entry
+            self.damaged_entries += last - position.entry + 1
             logger.error("damaged entry skipped subscription=%s position=%s error=%s", self.name, position, error)
-            self.skip(position.ledger, range(position.entry, through.entry + 1))
+            self.skip(position.ledger, range(position.entry, last + 1))
             return self.log.next_valid(through)
         else:
             self._stop(error, stop=stop)
