@@ -18,16 +18,19 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Protocol
+from http import HTTPStatus
+from typing import Any, Final, Protocol
 
 from broker_core.base.clock import BlockingClock
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import POSITION_EARLIEST, POSITION_LATEST, MessageId, Position
 from broker_core.client import Bounds, Client, Counted, Edges, LastEntry, Span
+from broker_core.client.admin import AdminApi, AdminRefusedError
 from broker_core.wire.entry import EntryRef
 from pulsarish_spark.connecting.connection import Address, open_admin
 from pulsarish_spark.connecting.side_by_side import side_by_side
+from pulsarish_spark.viewing.expiry_policy import CONNECTIONS_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -61,30 +64,47 @@ class Log(Protocol):
 
 
 class Horizons:
-    """How far partitions are compacted, as the admin REST tells. Used by several threads, each with partitions of its
-    own."""
+    """How far partitions are compacted, as the admin REST tells. A broker that does not answer is left alone for a
+    while."""
 
     def __init__(self, address: Address, clock: BlockingClock) -> None:
         self._address = address
         self._clock = clock
         self._failed_at = -math.inf
 
-    def of(self, name: str) -> Position | None:
-        """The horizon of partition ``name``; None where it is not known, or nothing was compacted."""
-        if self._clock.monotonic() - self._failed_at < _LEFT_ALONE_S:
-            return None
+    def of_all(self, names: Sequence[str]) -> dict[str, Position]:
+        """The horizons of partitions, as far as they are known and anything was compacted. A few connections each ask
+        for a part of them."""
+        if not names or self._clock.monotonic() - self._failed_at < _LEFT_ALONE_S:
+            return {}
+        parts = [names[number::CONNECTIONS_MAX] for number in range(min(CONNECTIONS_MAX, len(names)))]
+        return {name: horizon for found in side_by_side(self._ask, parts) for name, horizon in found.items()}
+
+    def _ask(self, names: Sequence[str]) -> dict[str, Position]:
+        found: dict[str, Position] = {}
         try:
             admin = open_admin(self._address)
             if admin is None:
-                return None
+                return found
             with admin:
-                cursor = admin.internal_stats(TopicName.parse(name), 0)["cursors"].get(_CURSOR)
+                for name in names:
+                    cursors = _cursors(admin, name)
+                    if _CURSOR in cursors:
+                        found[name] = MessageId.parse(cursors[_CURSOR]["markDeletePosition"]).position
         except PulsarishError as error:
             self._failed_at = self._clock.monotonic()
-            logger.info("it is not known how far topics are compacted topic=%s reason=%s", name, error)
-            return None
-        found = POSITION_EARLIEST if cursor is None else MessageId.parse(cursor["markDeletePosition"]).position
-        return found if found.entry >= 0 else None
+            logger.info("it is not known how far topics are compacted topic=%s reason=%s", names[0], error)
+        return {name: horizon for name, horizon in found.items() if horizon.entry >= 0}
+
+
+def _cursors(admin: AdminApi, name: str) -> dict[str, Any]:
+    """The cursors of a partition; none of one that is not there."""
+    try:
+        return dict(admin.internal_stats(TopicName.parse(name), 0)["cursors"])
+    except AdminRefusedError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return {}
 
 
 class ViewThenLog:
@@ -114,14 +134,13 @@ class ViewThenLog:
 
     def find_bounds(self, ends: Mapping[str, Position]) -> None:
         """Set the bounds of partitions of which nothing was read. ``ends``: where their logs end."""
-        names = [*ends]
-        for name, horizon in zip(names, side_by_side(self._horizons.of, names), strict=True):
-            self._bounds[name] = ends[name] if horizon is None else _behind(horizon)
+        horizons = self._horizons.of_all([*ends])
+        self._bounds |= {name: _behind(horizons[name]) if name in horizons else end for name, end in ends.items()}
 
     def stands_for_deleted(self, name: str, at: Position) -> bool:
         """Whether the view has what is kept of the entries from ``at`` on that the log has lost. The bound rises
         then."""
-        first, horizon = self._log.first_entry_at(name, at), self._horizons.of(name)
+        first, horizon = self._log.first_entry_at(name, at), self._horizons.of_all([name]).get(name)
         there = POSITION_LATEST if first is None else _position(first)
         if horizon is None:
             kept = self._view.first_entry_at(name, POSITION_EARLIEST)

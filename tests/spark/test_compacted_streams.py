@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark import read_arrow
@@ -135,6 +137,46 @@ def test_a_stream_of_a_view_begins_and_ends_where_it_is_told(cell: Broker, topic
     assert begin(cell, topic, startingOffsets=place(3)).all_rows() == ["c=1", "d=1"]
     assert begin(cell, topic, endingOffsets=place(3)).all_rows() == ["a=2"]
     assert begin(cell, topic, startingOffsets="latest").all_rows() == []
+
+
+def test_each_partition_has_a_border_of_its_own(cell: Broker, topic: str, begin: Begin) -> None:
+    """7.4.14: one is compacted, one is not, and one has nothing; another comes later."""
+    cell.create(topic, 3)
+    for number in (0, 1):
+        send(cell, f"{topic}-partition-{number}", [*FIRST])
+    compact(cell, f"{topic}-partition-0")
+    query = begin(cell, topic, partitionDiscoveryIntervalMs=1)
+    assert sorted(query.all_rows()) == sorted(["a=2", "c=1", "a=1", "b=1", "a=2", "c=1", "b="])
+    send(cell, f"{topic}-partition-2", [("d", "1")])
+    cell.grow(topic, 4)
+    send(cell, f"{topic}-partition-3", [*FIRST])
+    compact(cell, f"{topic}-partition-3")
+    query.restart()
+    assert sorted(query.all_rows()) == ["a=2", "c=1", "d=1"]
+
+
+def test_spark_runs_it(cell: Broker, spark: SparkSession, topic: str, tmp_path: Path) -> None:
+    """7.4.14: tasks go to workers, and a query goes on from its checkpoint."""
+    send(cell, topic, [*FIRST])
+    compact(cell, topic)
+
+    def run() -> list[tuple[bytes, bytes | None]]:
+        options = {"service.url": cell.service_url, "readCompacted": "true", "startingOffsets": "earliest"}
+        rows = spark.readStream.format("pulsarish").options(**options).load(topic).select("key", "value")
+        query = (
+            rows.writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "rows"))
+        )
+        query.awaitTermination(120)
+        found = spark.read.parquet(str(tmp_path / "rows")).collect()
+        return sorted((bytes(row.key), row.value and bytes(row.value)) for row in found)
+
+    assert run() == [(b"a", b"2"), (b"c", b"1")]
+    send(cell, topic, [("d", "1")])
+    compact(cell, topic)
+    assert run() == [(b"a", b"2"), (b"c", b"1"), (b"d", b"1")]
 
 
 def numbered(count: int, first: int = 0) -> Messages:
