@@ -164,8 +164,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         int, _Meta(ge=1, le=1024), "Coordinators that clients find; each new transaction of a client takes the next."
     ] = 16
     max_active_transactions_per_coordinator: Annotated[
-        _Count, "Open transactions that one coordinator may have; a request for one more waits. 0 = no limit."
-    ] = 0
+        _Count,
+        "Open transactions that one coordinator may have, each about 1 KB of memory; a request for one more waits. "
+        "0 = no limit, Pulsar's default.",
+    ] = 10_000
     transaction_outcome_retention_minutes: Annotated[
         _Positive, "How a transaction ended is told for so long to a client that asks again, minutes."
     ] = 1440

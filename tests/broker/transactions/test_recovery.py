@@ -7,6 +7,7 @@ import pytest
 
 from broker_core.base.errors import NotAllowedError, ServerError, TransactionNotFoundError
 from broker_core.base.names import TopicName
+from broker_core.base.settings import Settings
 from broker_core.broker.requests import ANYBODY, Requester
 from broker_core.wire.heads import TxnId
 from tests.broker.transactions.clients import MINUTE_MS, Sender, abort, begin, buffer, commit, end, texts
@@ -206,6 +207,13 @@ def test_a_coordinator_with_too_many_lets_wait(world: World) -> None:
     world.clock.advance(20_000)
     world.settle()
     assert [type(each) for each in begun] == [TxnId, NotAllowedError, NotAllowedError]
+
+
+def test_open_transactions_are_bounded_by_default() -> None:
+    """9.3.4 (#15133): at a kilobyte each, one client cannot take all memory."""
+    settings = Settings()
+    most = settings.transaction_coordinators * settings.max_active_transactions_per_coordinator
+    assert 0 < most <= 200_000
 
 
 def test_a_coordinator_that_is_not_there(world: World) -> None:
