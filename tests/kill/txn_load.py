@@ -297,9 +297,14 @@ class Working(Session):
                 return False
             fresh = [each for each in _once(messages) if Slot.of(each.message_id) not in turn.taken]
             turn.taken.update(Slot.of(each.message_id) for each in fresh)
-            if await self._transact(consumer, fresh):
+            is_done = False
+            try:
+                is_done = await self._transact(consumer, fresh)
+            finally:
+                if not is_done:
+                    turn.taken.difference_update(Slot.of(each.message_id) for each in fresh)
+            if is_done:
                 return False
-            turn.taken.difference_update(Slot.of(each.message_id) for each in fresh)
             if self._load.dice.random() < LEAVES:
                 return True
             consumer.redeliver_unacknowledged()
