@@ -74,7 +74,7 @@ class Broker:
         reserve = DiskReserve(store, settings)
         age_clock = AgeClock(clock, settings.clock_jump_tolerance_seconds)
         self.open_transactions = OpenTransactions(catalogue)
-        self.transactions = TransactionCoordinator(store, self.open_transactions, age_clock, timers, settings)
+        self.transactions = TransactionCoordinator(store, self.open_transactions, age_clock, timers, turns, settings)
         self.held_topics = HeldTopics(self.open_transactions, catalogue.topics.name_of, age_clock.now_ms, timers)
         self.namespaces = Namespaces(catalogue)
         self.policies = PolicyBook(catalogue, settings)

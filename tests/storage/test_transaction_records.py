@@ -198,7 +198,7 @@ def test_a_transaction_is_kept_until_all_its_topics_are_done() -> None:
         for topic_id in topics:
             table.add_topic(name, topic_id, Position(1, topic_id))
     table.end(A, 9, committed=True)
-    table.end(B, 9, committed=False, left=(topics[0], topics[2]))
+    table.end(B, 9, committed=False, done=(topics[1],))
     (row,) = table.all()
     assert (row.id, row.owner, row.aborted, sorted(row.topics)) == (B, "me", True, [topics[0], topics[2]])
     table.drop_topic(B, topics[0])

@@ -5,8 +5,9 @@ It stands for all coordinators that clients see: they differ in nothing but the 
 
 The end of a transaction is one change of the catalogue, its *decision*: outcome, dead entries, and that the transaction
 is over. It is made once all that was done under the transaction is durable, and it is durable before anything of it
-shows: then all participants that are loaded follow in one turn of the loop, and the request is answered. So a crash
-leaves the transaction open as it was, or over everywhere, and no state between them is ever stored. How a transaction
+shows: then all participants that are loaded follow in one turn of the loop, or in several if there are very many, and
+the request is answered. So a crash leaves the transaction open as it was, or over everywhere, and no state between them
+is ever stored. How a transaction
 ended is remembered for a time, because a client whose answer was lost asks again. Source: PIP-31.
 """
 
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -28,6 +30,7 @@ from broker_core.base.errors import (
     TransactionCoordinatorNotFoundError,
 )
 from broker_core.base.settings import Settings
+from broker_core.base.turns import Chore, Kind, Turns
 from broker_core.broker.consumer import OnDone
 from broker_core.broker.coordinator.deadlines import Deadlines
 from broker_core.broker.coordinator.slot_queue import SlotQueue
@@ -48,6 +51,13 @@ TTL_MS_MAX: Final = 24 * 3_600_000
 _IDS_RESERVED: Final = 1000
 """Ids that are reserved at a time. Those that are left at a restart are given to nobody."""
 
+_AT_ONCE_MAX: Final = 500
+"""Participants that are led through a step in one turn of the loop, which takes some milliseconds. Topics of an aborted
+transaction note their dead entries with the decision, or once it is durable if there are more."""
+
+_A_STEP: Final = 50
+"""Participants after which others may have the loop, where there are more."""
+
 _FORGET_S: Final = 600.0
 """How often outcomes that are old enough are forgotten."""
 
@@ -61,17 +71,25 @@ class TransactionCoordinator:
     """All coordinators of a broker. ``timed_out``: transactions that were aborted at their deadline since the start."""
 
     def __init__(
-        self, store: Store, transactions: OpenTransactions, clock: AgeClock, timers: Timers, settings: Settings
+        self,
+        store: Store,
+        transactions: OpenTransactions,
+        clock: AgeClock,
+        timers: Timers,
+        turns: Turns,
+        settings: Settings,
     ) -> None:
         self.timed_out = 0
         self._store = store
         self._transactions = transactions
         self._clock = clock
         self._timers = timers
+        self._turns = turns
         self._settings = settings
         self._ids: dict[int, range] = {}
         self._active = Counter(each.id.most_bits for each in transactions)
         self._answers: defaultdict[TxnId, list[OnDone]] = defaultdict(list)
+        self._showing: dict[TxnId, Transaction] = {}
         self._slots = SlotQueue(timers, self._has_slot)
         self._deadlines = Deadlines(clock.now_ms, timers, self._is_open, self._time_out)
         for each in transactions:
@@ -159,7 +177,7 @@ class TransactionCoordinator:
     def end(self, name: TxnId, requester: Requester, on_done: OnDone, *, commit: bool) -> None:
         """Commit or abort a transaction. A repeated request is answered as the first one: with the success of the same
         end, with InvalidTxnStatusError for the other one."""
-        found = self._transactions.get(name)
+        found = self._transactions.get(name) or self._showing.get(name)
         if found is None:
             self._answer_ended(name, on_done, commit=commit)
         elif not found.is_of(requester):
@@ -168,7 +186,7 @@ class TransactionCoordinator:
             self._answers[name].append(on_done)
             self._deadlines.ended()
             self._end(found, commit=commit)
-        elif (found.status is TransactionStatus.COMMITTING) is commit:
+        elif found.commits is commit:
             self._answers[name].append(on_done)
         else:
             on_done(_other_end(name, found.status, commit=commit))
@@ -185,9 +203,18 @@ class TransactionCoordinator:
     def _end(self, found: Transaction, *, commit: bool) -> None:
         """Nothing more is done under the transaction; wait until all that was is durable."""
         found.status = TransactionStatus.COMMITTING if commit else TransactionStatus.ABORTING
-        loaded = self._transactions.loaded(found)
-        unloaded = self._unloaded_topics(found)
-        left = len(loaded) + len(unloaded) + 1
+        self._go_through(found, self._prepare(found))
+
+    def _go_through(self, found: Transaction, steps: Iterator[None]) -> None:
+        """Do what is to be done with each participant: at once, or in turns if there are very many."""
+        if len(found.participants) > _AT_ONCE_MAX:
+            self._turns.came(Chore(Kind.INPUT, steps))
+        else:
+            for _ in steps:
+                pass
+
+    def _prepare(self, found: Transaction) -> Iterator[None]:
+        left = 1
 
         def prepared(error: StorageError | None = None) -> None:
             nonlocal left
@@ -195,54 +222,77 @@ class TransactionCoordinator:
             if self._store.commits.error is not None:
                 self._failed(found, error or self._store.commits.error)
             elif not left:  # an error is of a topic that was deleted, whose part is done
-                self._decide(found, commit=commit)
+                self._decide(found)
 
-        for participant in loaded:
-            participant.prepare(found.id, prepared)
-        for topic_id in unloaded:
-            self._store.when_drained(topic_id, prepared)
+        for keys in _in_steps(found):
+            for key in keys:
+                participant = self._transactions.participant(key)
+                if participant is not None:
+                    left += 1
+                    participant.prepare(found.id, prepared)
+                elif not key.subscription and key.topic_id in found.topics:
+                    left += 1
+                    self._store.when_drained(key.topic_id, prepared)
+            yield
         prepared()
 
-    def _decide(self, found: Transaction, *, commit: bool) -> None:
-        catalogue = self._store.catalogue
+    def _decide(self, found: Transaction) -> None:
+        catalogue, commit = self._store.catalogue, found.commits
         with catalogue.transaction():
-            for participant in self._transactions.loaded(found):
-                participant.decide(found.id, committed=commit)
+            done = found.topics.keys() if commit else self._noting(found)
+            for key in found.participants:
+                participant = self._transactions.participant(key)
+                if participant is not None and (key.subscription or key.topic_id in done):
+                    participant.decide(found.id, committed=commit)
             if not commit:
                 catalogue.pending_acks.forget_everywhere(found.id)
-            left = () if commit else tuple(self._unloaded_topics(found))
-            catalogue.transactions.end(found.id, self._clock.now_ms(), committed=commit, left=left)
-        self._store.commits.when_recorded(partial(self._decided, found, left))
+            catalogue.transactions.end(
+                found.id, self._clock.now_ms(), committed=commit, done=None if commit else sorted(done)
+            )
+        self._store.commits.when_recorded(partial(self._decided, found, found.topics.keys() - done))
 
-    def _decided(self, found: Transaction, left: tuple[int, ...], error: StorageError | None) -> None:
+    def _noting(self, found: Transaction) -> AbstractSet[int]:
+        """Topics that note their dead entries with the decision: those that are loaded, unless they are too many."""
+        if len(found.topics) > _AT_ONCE_MAX:
+            return frozenset()
+        return {each for each in found.topics if self._transactions.participant(ParticipantKey(each)) is not None}
+
+    def _decided(self, found: Transaction, left: set[int], error: StorageError | None) -> None:
         if error is not None:
             self._failed(found, error)
             return
-        commit = found.status is TransactionStatus.COMMITTING
-        found.status = TransactionStatus.COMMITTED if commit else TransactionStatus.ABORTED
+        found.status = TransactionStatus.COMMITTED if found.commits else TransactionStatus.ABORTED
         self._transactions.remove(found, left)
-        self._settle_loaded(found, left)
-        for participant in self._transactions.loaded(found):
-            if commit:
-                participant.commit(found.id)
-            else:
-                participant.abort(found.id)
+        self._showing[found.id] = found
+        self._go_through(found, self._show(found))
+
+    def _show(self, found: Transaction) -> Iterator[None]:
+        for keys in _in_steps(found):
+            if found.topics:
+                self._settle_loaded(found, keys)
+            for key in keys:
+                participant = self._transactions.participant(key)
+                if participant is None:
+                    continue
+                if found.commits:
+                    participant.commit(found.id)
+                else:
+                    participant.abort(found.id)
+            yield
+        del self._showing[found.id]
         self._active[found.id.most_bits] -= 1
         for on_done in self._answers.pop(found.id, ()):
             on_done(None)
         self._slots.freed(found.id.most_bits)
 
-    def _settle_loaded(self, found: Transaction, left: tuple[int, ...]) -> None:
-        """Topics that were loaded since the decision note their dead entries now."""
+    def _settle_loaded(self, found: Transaction, keys: Iterable[ParticipantKey]) -> None:
+        """Topics that have not done so with the decision, and are loaded now, note their dead entries."""
         with self._store.catalogue.transaction():
-            for topic_id in left:
-                participant = self._transactions.participant(ParticipantKey(topic_id))
-                if participant is not None:
+            for key in keys:
+                participant = self._transactions.participant(key)
+                if participant is not None and not key.subscription and key.topic_id in found.topics:
                     participant.decide(found.id, committed=False)
-                    self._transactions.settled(found, topic_id)
-
-    def _unloaded_topics(self, found: Transaction) -> list[int]:
-        return [each for each in found.topics if self._transactions.participant(ParticipantKey(each)) is None]
+                    self._transactions.settled(found, key.topic_id)
 
     def _failed(self, found: Transaction, error: StorageError) -> None:
         """The store has failed, and the broker stops: the outcome is unknown until it is started again."""
@@ -266,6 +316,12 @@ class TransactionCoordinator:
         self._forgetting = self._timers.call_later(_FORGET_S, self._forget_outcomes)
         kept_ms = self._settings.transaction_outcome_retention_minutes * _MS_PER_MINUTE
         self._store.catalogue.transactions.forget_outcomes(self._clock.now_ms() - kept_ms)
+
+
+def _in_steps(found: Transaction) -> Iterator[list[ParticipantKey]]:
+    """The participants in their order, some at a time."""
+    keys = sorted(found.participants)
+    return (keys[start : start + _A_STEP] for start in range(0, len(keys), _A_STEP))
 
 
 def _other_end(name: TxnId, status: TransactionStatus, *, commit: bool) -> InvalidTxnStatusError:

@@ -273,7 +273,7 @@ class TransactionalAcks:
     def decide(self, transaction: TxnId, *, committed: bool) -> None:
         """Stored acknowledgements of an aborted transaction are deleted with the decision."""
         if self.store is not None and not committed:
-            self.store.forget(transaction)
+            self.store.forgotten(transaction)
 
     def commit(self, transaction: TxnId) -> None:
         """Acknowledge for good; a transaction that has nothing here changes nothing."""

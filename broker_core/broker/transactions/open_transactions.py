@@ -168,11 +168,6 @@ class OpenTransactions:
         """A participant is unloaded; harmless if it was not attached."""
         self._attached.pop(key, None)
 
-    def loaded(self, transaction: Transaction) -> list[Participant]:
-        """The participants of a transaction that are loaded."""
-        found = (self._attached.get(key) for key in sorted(transaction.participants))
-        return [participant for participant in found if participant is not None]
-
     def participant(self, key: ParticipantKey) -> Participant | None:
         """The participant of that name; None if it is not loaded."""
         return self._attached.get(key)

@@ -98,6 +98,10 @@ class PendingAckStore:
         self._sizes.pop(transaction, None)
         self._catalogue.pending_acks.forget(self._subscription_id, transaction)
 
+    def forgotten(self, transaction: TxnId) -> None:
+        """The decision to abort a transaction has deleted all that was stored of it."""
+        self._sizes.pop(transaction, None)
+
     def when_durable(self, on_durable: OnDurable) -> None:
         """Call ``on_durable`` when all that was stored up to now is durable."""
         self._commits.when_recorded(on_durable)

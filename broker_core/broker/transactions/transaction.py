@@ -54,6 +54,11 @@ class Transaction:
         """When it is aborted unless it is over before; time in which the broker was down counts."""
         return self.started_ms + self.ttl_ms
 
+    @property
+    def commits(self) -> bool:
+        """Whether its end is a commit."""
+        return self.status in (TransactionStatus.COMMITTING, TransactionStatus.COMMITTED)
+
     def is_of(self, requester: Requester) -> bool:
         """Whether ``requester`` may use it."""
         return self.owner is None or requester.is_superuser or self.owner == requester.role

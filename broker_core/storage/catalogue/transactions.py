@@ -8,6 +8,7 @@ transaction still stands for is named by ``topics``: parts that were not loaded 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from broker_core.base.positions import Position
@@ -27,6 +28,7 @@ _RESERVED: Final = "transaction ids reserved, coordinator "
 _PUT_OUTCOMES: Final = (
     "INSERT OR REPLACE INTO transaction_outcomes (most, segment, ended_ms, committed, aborted) VALUES (?, ?, ?, ?, ?)"
 )
+_DROP_TOPIC: Final = "DELETE FROM transaction_topics WHERE most = ? AND least = ? AND topic_id = ?"
 _SELECT_OUTCOMES: Final = "SELECT committed, aborted, ended_ms FROM transaction_outcomes WHERE most = ? AND segment = ?"
 
 
@@ -101,8 +103,7 @@ class Transactions:
     def drop_topic(self, transaction: TxnId, topic_id: int) -> None:
         """Nothing is left to do in a topic for an aborted transaction; after the last one its row goes too."""
         with self._database.transaction():
-            sql = "DELETE FROM transaction_topics WHERE most = ? AND least = ? AND topic_id = ?"
-            self._database.change(sql, (*transaction, topic_id))
+            self._database.change(_DROP_TOPIC, (*transaction, topic_id))
             self._drop_if_done(transaction)
 
     def drop_all_of_topic(self, topic_id: int) -> None:
@@ -123,15 +124,15 @@ class Transactions:
 
     # -- ends
 
-    def end(self, transaction: TxnId, ended_ms: int, *, committed: bool, left: tuple[int, ...] = ()) -> None:
-        """A transaction is decided. ``left``: topics in which an aborted one has work left. A part of the decision:
-        called inside of its ``Catalogue.transaction``."""
+    def end(self, transaction: TxnId, ended_ms: int, *, committed: bool, done: Collection[int] | None = None) -> None:
+        """A transaction is decided. ``done``: topics in which nothing is left to do; None: all, as for a commit. To be
+        called inside of the ``Catalogue.transaction`` of the decision."""
         self._note_outcome(transaction, ended_ms, committed=committed)
-        places = ", ".join("?" * len(left))
-        self._database.change(
-            f"DELETE FROM transaction_topics WHERE most = ? AND least = ? AND topic_id NOT IN ({places})",  # noqa: S608 - question marks
-            (*transaction, *left),
-        )
+        if done is None:
+            self._database.change("DELETE FROM transaction_topics WHERE most = ? AND least = ?", transaction)
+        else:
+            for topic_id in done:
+                self._database.change(_DROP_TOPIC, (*transaction, topic_id))
         self._database.change("UPDATE transactions SET aborted = 1 WHERE most = ? AND least = ?", transaction)
         self._drop_if_done(transaction)
 

@@ -13,17 +13,20 @@ from broker_core.broker.requests import ANYBODY
 from broker_core.testing.sim_disk import CHANGES, Policy, SimDisk
 from broker_core.wire.heads import TxnId
 from tests.broker.transactions.clients import Sender, begin, end, texts
+from tests.broker.transactions.slow_world import SlowWorld
 from tests.broker.world import TOPIC, World
 
 OTHER = "persistent://public/default/other"
 NAME = TxnId(0, 0)
 
 
-def images(life: Callable[[World, list[str]], None], policy: Policy) -> list[tuple[SimDisk, list[str]]]:
+def images(
+    life: Callable[[World, list[str]], None], policy: Policy, make: type[World]
+) -> list[tuple[SimDisk, list[str]]]:
     """The disk before each of the changes in ``life``, as a crash leaves it, with what clients had been told."""
     found: list[tuple[SimDisk, list[str]]] = []
     for number in count(1):
-        world, told, left = World(), list[str](), number
+        world, told, left = make(), list[str](), number
         disk = world.disk
 
         def before(kind: str, _path: str, disk: SimDisk = disk, told: list[str] = told, seed: int = number) -> None:
@@ -76,11 +79,17 @@ def one_by_one(world: World, told: list[str], *, commit: bool) -> None:
 @pytest.mark.parametrize("policy", ["none", "all", "torn"])
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("life", [all_at_once, one_by_one])
-def test_a_crash_shows_all_of_it_or_nothing(life: Callable[..., None], commit: bool, policy: Policy) -> None:
-    """9.5.1 (T13): on both topics; what was answered has happened, and the client may ask again (9.6)."""
+@pytest.mark.parametrize("make", [World, SlowWorld])
+def test_a_crash_shows_all_of_it_or_nothing(
+    life: Callable[..., None], commit: bool, policy: Policy, make: type[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """9.5.1 (T13): on both topics; what was answered has happened, and the client may ask again (9.6). Also where the
+    end takes several turns."""
+    if make is SlowWorld:
+        SlowWorld.go_step_by_step(monkeypatch)
     outcomes = set()
-    for image, told in images(lambda world, told: life(world, told, commit=commit), policy):
-        world = World(disk=image)
+    for image, told in images(lambda world, told: life(world, told, commit=commit), policy, make):
+        world = make(disk=image)
         ended = world.store.catalogue.transactions.outcome(NAME)
         shown = [texts(world, topic) for topic in (TOPIC, OTHER)]
         outcomes.add(ended)
