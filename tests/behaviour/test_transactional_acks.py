@@ -23,8 +23,8 @@ from tests.client.helpers import eventually
 pytestmark = pytest.mark.usefixtures("transactional")
 
 CHUNK_BYTES = 1000
-SHORT_MS = 1000
-"""The time of a transaction that is about to run out."""
+SHORT_MS = 2000
+"""The time of a transaction that is about to run out, in which something is acknowledged before."""
 
 KINDS = ("Exclusive", "Failover", "Shared", "Key_Shared")
 
@@ -253,7 +253,8 @@ def test_messages_come_again_when_the_time_is_over(cell: Cell) -> None:
     topic = cell.topic()
     consumer = cell.consumer(topic, type="Shared")
     cell.send(topic, "a")
-    cell.client.transaction(SHORT_MS).ack(consumer, take(consumer, 1)[0])
+    message = take(consumer, 1)[0]
+    cell.client.transaction(SHORT_MS).ack(consumer, message)
     assert take_values(consumer, 1) == ["a"]
 
 

@@ -16,8 +16,8 @@ from tests.client.helpers import eventually
 pytestmark = pytest.mark.usefixtures("transactional")
 
 CHUNK_BYTES = 1000
-SHORT_MS = 1000
-"""The time of a transaction that is about to run out."""
+SHORT_MS = 2000
+"""The time of a transaction that is about to run out, in which something is sent before."""
 
 EARLY_S = 1.6
 """How early a delayed message may be, with the default settings."""
@@ -178,8 +178,9 @@ def test_a_transaction_whose_time_is_over_is_aborted(cell: Cell) -> None:
     """9.3.1: without a word of its client, whose commit is refused."""
     topic = cell.topic()
     consumer = cell.consumer(topic)
+    producer = cell.producer(topic)
     transaction = cell.client.transaction(SHORT_MS)
-    transaction.send(cell.producer(topic), Outgoing(value="gone"))
+    transaction.send(producer, Outgoing(value="gone"))
     cell.send(topic, "a")
     assert take_values(consumer, 1) == ["a"]
     with pytest.raises(RefusedError):
