@@ -60,7 +60,7 @@ class Load:
 
 
 LOADS: Final = [
-    Load(clients, messages, rate, 10 * rate) for clients, rate in ((1, 50), (100, 100)) for messages in (1, 100)
+    Load(clients, messages, rate, 5 * rate) for clients, rate in ((1, 50), (100, 100)) for messages in (1, 100)
 ]
 QUICK: Final = [Load(2, 2, 20, 20)]
 
@@ -155,7 +155,7 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     context = report.environment()
     with started(chosen.only) as servers:
-        found = measured(servers, QUICK, 1) if chosen.quick else measured(servers, LOADS, 5)
+        found = measured(servers, QUICK, 1) if chosen.quick else measured(servers, LOADS, 3)
     path = report.save("commits", context, found)
     print(report.environment_lines(context))
     print("durability: pulsarish fdatasync before every confirmation, Apache Pulsar none\n")

@@ -49,13 +49,13 @@ def into_jdbc(orders: DataFrame, folder: Path) -> dict[str, int]:
         query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         this = f"query_id = '{query_id}' AND batch = {number}"
         connection = connected(batch, url)
+        connection.setAutoCommit(False)
         statement = connection.createStatement()
         try:
             if statement.executeQuery(f"SELECT batch FROM done WHERE {this}").next():
                 return
             staged = f"staged_{uuid.uuid4().hex}"
             batch.write.option("createTableColumnTypes", COLUMNS).jdbc(url, staged)
-            connection.setAutoCommit(False)
             statement.execute(f"INSERT INTO done VALUES ('{query_id}', {number})")
             statement.execute(f"INSERT INTO orders SELECT * FROM {staged}")
             statement.execute(f"DROP TABLE {staged}")

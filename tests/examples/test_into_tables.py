@@ -59,7 +59,7 @@ def test_without_its_name_a_batch_is_written_twice(example: str, tmp_path: Path)
     (tmp_path / example).write_text(text.replace(name, other).replace("import sys\n", "import os\nimport sys\n"))
     done = run(tmp_path / example)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "CHECK FAILED" in done.stderr
+    assert "CHECK FAILED" in done.stderr, done.stdout + done.stderr
 
 
 @pytest.mark.skipif(HAS_DELTA, reason="Delta has JARs for this Spark")
