@@ -20,6 +20,7 @@ AT_LEAST_ONCE: Final = '.option("deliveryGuarantee", "at-least-once")'
 
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _HASH_DIGITS: Final = 32
+_OF_LOCKS: Final = "a batch read acknowledges nothing; remove it"
 _OF_TRANSACTIONS: Final = ("transactionalId", "transactionTimeoutMs", "onUnknownTransaction")
 
 
@@ -57,8 +58,11 @@ GUARANTEEING: Final = (
         "The name of a stream or of a batch write that is written exactly once, which it asks for. Of the drivers that "
         "write under one id only the last that began can commit. A batch write whose id was committed before writes "
         "nothing. Its control topic is in the namespace of the topic; tenant/namespace/ before the id names another. "
-        "Default: of a stream the location of its checkpoint, as a hash; a batch write has no id.",
-        sides=Side.WRITE,
+        "Default: of a stream the location of its checkpoint, as a hash; a batch write has no id. A source with "
+        "queueGuarantee lock that has the id of its query's sink is acknowledged by the sink's decisions "
+        "([exactly-once.md](exactly-once.md#from-a-queue-to-a-sink-in-one-decision)).",
+        wrong_side=_OF_LOCKS,
+        sides=Side.WRITE | Side.STREAM_READ,
     ),
     Option(
         "transactionTimeoutMs",
@@ -122,6 +126,11 @@ def exactly_once_of(given: Mapping[str, Any], side: Side, checkpoint: str) -> Ex
     )
 
 
+def control_topic(named: TransactionalId, namespace: str) -> str:
+    """The control topic of a stream or job that writes a topic of ``namespace``."""
+    return f"persistent://{named.namespace or namespace}/{SPARK_SINK_PREFIX}{named.name}"
+
+
 def _control_topic(
     given: Mapping[str, Any], topic: TopicName, side: Side, checkpoint: str, *, is_asked_for: bool
 ) -> str:
@@ -130,7 +139,7 @@ def _control_topic(
     if named is None and side is Side.STREAM_WRITE and checkpoint:
         named = TransactionalId(hashlib.sha256(checkpoint.encode()).hexdigest()[:_HASH_DIGITS])
     if named is not None:
-        return f"persistent://{named.namespace or topic.namespace_name}/{SPARK_SINK_PREFIX}{named.name}"
+        return control_topic(named, str(topic.namespace_name))
     if side is Side.STREAM_WRITE and is_asked_for:
         raise ConfigError(
             "where rows are written exactly once the stream needs a name, and its checkpoint is not known here",

@@ -163,7 +163,7 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
         kept=kept_rows_of(given, now_ms),
         amounts=amounts_of(given, selection),
         dividing=filled(DIVIDING, given),
-        queue=queue_of(given),
+        queue=queue_of(given, selection.namespace),
         **filled(_READING, given),
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from broker_core.base.errors import ConfigError
-from pulsarish_spark.options.guarantee import TIMEOUT_S_DEFAULT
+from pulsarish_spark.options.guarantee import TIMEOUT_S_DEFAULT, control_topic
 from pulsarish_spark.options.option import Option, Side, count, filled, flag, milliseconds, one_of
 from pulsarish_spark.options.start_and_end import STARTS
 from pulsarish_spark.places.start_spec import OffsetSpec, Word
@@ -227,15 +227,17 @@ class QueueOptions:
     start: Word | None = None  # where the subscription must begin; None: not said
     new_start: Word = "latest"  # where it begins if it is not there
     lock_timeout_s: float = TIMEOUT_S_DEFAULT
+    control: str = ""  # the control topic of the sink that acknowledges; empty: none does
 
 
-def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
+def queue_of(given: Mapping[str, Any], namespace: str) -> QueueOptions | None:
     """None for a stream by positions; ConfigError for options that do not go together."""
-    if "transactionTimeoutMs" in given and given.get("queueGuarantee") != "lock":
-        raise ConfigError(
-            "option transactionTimeoutMs means nothing without transactions",
-            hint='add .option("queueGuarantee", "lock"), or remove it',
-        )
+    for name in ("transactionTimeoutMs", "transactionalId"):
+        if name in given and given.get("queueGuarantee") != "lock":
+            raise ConfigError(
+                f"option {name} means nothing without transactions",
+                hint='add .option("queueGuarantee", "lock"), or remove it',
+            )
     if "subscriptionType" not in given:
         only = [option.name for option in QUEUEING if option.name in given]
         if only:
@@ -260,7 +262,14 @@ def queue_of(given: Mapping[str, Any]) -> QueueOptions | None:
         )
     new_start = start or given.get("subscriptionInitialPosition", "latest")
     lock_timeout_s = given.get("transactionTimeoutMs", TIMEOUT_S_DEFAULT)
-    return QueueOptions(start=start, new_start=new_start, lock_timeout_s=lock_timeout_s, **filled(QUEUEING, given))
+    named = given.get("transactionalId")
+    return QueueOptions(
+        start=start,
+        new_start=new_start,
+        lock_timeout_s=lock_timeout_s,
+        control="" if named is None else control_topic(named, namespace),
+        **filled(QUEUEING, given),
+    )
 
 
 def _start_of(starting: OffsetSpec | None) -> Word | None:

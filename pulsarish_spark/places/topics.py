@@ -51,6 +51,13 @@ class Selection:
         """The pattern as the user wrote it; empty: topics are named."""
         return self.patterns[0].text if self.patterns else ""
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of the first topic, or of the pattern."""
+        if self.patterns:
+            return str(self.patterns[0].namespace)
+        return str(TopicName.parse(self.names[0]).namespace_name) if self.topics else ""
+
     def wants(self, key: TopicPartition) -> bool:
         """Whether a partition is to be read, if it exists."""
         if self.patterns:

@@ -91,7 +91,9 @@ class Opened(NamedTuple):
 class QueueLocks:
     """The transactions of one query. For one thread."""
 
-    def __init__(self, client: Client, timeout_s: float, clock: Clock) -> None:
+    def __init__(self, client: Client, timeout_s: float, clock: Clock, *, with_sink: bool = False) -> None:
+        """``with_sink``: a sink commits batches with its decisions."""
+        self._with_sink = with_sink
         self._client = client
         self._timeout_ms = round(timeout_s * 1000)
         self._clock = clock
@@ -182,6 +184,8 @@ class QueueLocks:
             # Apache Pulsar says so of one that was committed, too, as by this query before it was killed.
             if self._clock.now_ms() >= lock.until_ms:
                 _tell_unlocked(batch, gone)
+            elif self._with_sink:
+                return True  # A sink has committed it, as it does with each batch.
         except InvalidTxnStatusError as aborted:
             _tell_unlocked(batch, aborted)
         return False

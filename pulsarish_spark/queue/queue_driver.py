@@ -14,6 +14,8 @@ broker then deletes what it has, unless somebody keeps it for a replay: ``holds`
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 from collections import Counter
@@ -40,6 +42,7 @@ from pulsarish_spark.queue.intake import Consumers, LogIdentity
 from pulsarish_spark.queue.locking import QueueLocks
 from pulsarish_spark.queue.queue_offset import TEXT_BYTES_MAX, BatchLock, PartitionBatch, QueueBacklog, QueueOffset
 from pulsarish_spark.queue.received_backlog import KEPT_S, Acknowledged, Choice, Dropped, Source, Unfinished
+from pulsarish_spark.sink.inputs import SourceInputs
 from pulsarish_spark.tasks.task import ReadTask, reading_tasks
 
 logger = logging.getLogger(__name__)
@@ -71,13 +74,16 @@ Pulsar's clients wait as long, and then acknowledge."""
 BACKLOG_EVERY_S: Final = 5.0
 """Age of a reported backlog at most while no batch is made: a question for each partition."""
 
+_HASH_DIGITS: Final = 16
+
 _LONGEST_MS: Final = 9_999_999_999_999
 """A publish time of thirteen digits, as there will be until the year 2286."""
 
 
 @dataclass(eq=False)
 class QueueDriver:
-    """The ``StreamDriver`` of a query that shares its subscription. ``_holds`` None: nothing is kept for a replay."""
+    """The ``StreamDriver`` of a query that shares its subscription. ``_holds`` None: nothing is kept for a replay.
+    ``_inputs`` None: batches are not acknowledged by decisions of a sink."""
 
     _options: ReadOptions
     _queue: QueueOptions
@@ -85,6 +91,7 @@ class QueueDriver:
     _locks: QueueLocks
     _holds: HoldCursors | None
     _clock: BlockingClock
+    _inputs: SourceInputs | None = None
     _bounded: bool = False
     _made: QueueOffset | None = None  # the last offset that was returned
     _choice: Choice | None = None  # what it was made of
@@ -159,7 +166,9 @@ class QueueDriver:
             self._policy.report(lost_with_partition(key, end.partitions[key].ids), self._options.subscription)
         if self._queue.guarantee == "claim":
             self._ack(end)
-        end = self._identity.valid(end)
+        noted, end = end, self._identity.valid(end)
+        if self._inputs is not None and end is noted and end.lock is not None and end.lock.own is not None:
+            self._inputs.note(end.lock.own, end.lock.until_ms)
         if self._queue.type == "shared":
             planned = divide_by_place(end, names, cores)
         else:
@@ -191,6 +200,8 @@ class QueueDriver:
         self._identity.check()
         if self._holds is not None:
             self._holds.open(self._intake.names())
+        if self._inputs is not None:  # Behind the holds, of which another query would have some, too.
+            self._inputs.begin(None if known.lock is None else known.lock.own)
 
     # -- acknowledging
 
@@ -336,12 +347,21 @@ def open_queue(options: ReadOptions, queue: QueueOptions, client: Client) -> Que
         )
     clock = SystemClock()
     consumers = Consumers(client, options, queue, clock)
-    holds = None
-    if queue.guarantee == "claim":
+    holds, inputs = None, None
+    if queue.control:
+        inputs = SourceInputs(client, queue.control, _identity(options, queue))
+    if queue.guarantee == "claim" or queue.control:  # A batch may be acknowledged and not be done.
         name = hold_name(options.subscription, queue.consumer_name)
         holds = HoldCursors(client, name, consumers.mark_deletes, clock)
-    locks = QueueLocks(client, queue.lock_timeout_s, clock)
-    return QueueDriver(options, queue, consumers, locks, holds, clock)
+    locks = QueueLocks(client, queue.lock_timeout_s, clock, with_sink=bool(queue.control))
+    return QueueDriver(options, queue, consumers, locks, holds, clock, inputs)
+
+
+def _identity(options: ReadOptions, queue: QueueOptions) -> str:
+    """The name of the source among those of its query, the same after a restart."""
+    topics = options.selection.pattern or sorted(options.selection.names)
+    told = json.dumps([options.subscription, queue.consumer_name, topics])
+    return hashlib.sha256(told.encode()).hexdigest()[:_HASH_DIGITS]
 
 
 def _with_retry_topic(selection: Selection, subscription: str, client: Client) -> Selection:

@@ -7,6 +7,13 @@ all of them up (``GivenUp``). The order of the records decides. A decision is *v
 begun before it and has not given up, and if no valid decision about the same batch of the query, or a later one,
 stands before it.
 
+A query that takes its messages from a queue may have them acknowledged by the same decision. Each of its sources writes
+that a process of it begins (``SourceBegun``), and before the run of a batch begins, in which transaction the batch's
+messages are acknowledged (``Input``). A run has the inputs that were written since the run before, by the sources'
+newest processes, and since any process of a source has begun. Its decision names them, and is valid only while no newer
+process of such a source has begun. An input that is in no decision is left to its source, which commits it when Spark
+has noted that the batch is done, as it does without a sink: a batch may have no rows.
+
 So a run that begins ends what drivers before it can do: their decisions come too late. What they have opened may then
 be aborted, but for what a valid decision names. A record that is there twice, as after a lost receipt, counts once. A
 batch write with a name is a stream of one batch (``JOB``).
@@ -51,13 +58,31 @@ class Intent(NamedTuple):
     txn_id: TxnId
 
 
+class SourceBegun(NamedTuple):
+    """A process of a source begins. ``source`` is the same in each process of one source of one query."""
+
+    source: str
+
+
+class Input(NamedTuple):
+    """The transaction in which a source has acknowledged the messages of the next run's batch, and that is not aborted
+    by its time limit before ``lasting_until_ms``. ``since``: where the process of the source has begun."""
+
+    source: str
+    since: Position
+    txn_id: TxnId
+    lasting_until_ms: int
+
+
 class Decision(NamedTuple):
-    """The transactions that make up a batch. ``lasting_until_ms``: none of them is aborted by its time limit before."""
+    """The transactions that make up a batch. ``lasting_until_ms``: none of them is aborted by its time limit before.
+    ``inputs``: in which its messages are acknowledged, and which are committed with it."""
 
     run: str
     batch: Batch
     txn_ids: tuple[TxnId, ...]
     lasting_until_ms: int
+    inputs: tuple[Input, ...] = ()
 
 
 class GivenUp(NamedTuple):
@@ -66,7 +91,7 @@ class GivenUp(NamedTuple):
     run: str
 
 
-Record: TypeAlias = Begun | Intent | Decision | GivenUp
+Record: TypeAlias = Begun | Intent | Decision | GivenUp | SourceBegun | Input
 
 
 class ControlRecordError(PulsarishError):
@@ -75,7 +100,15 @@ class ControlRecordError(PulsarishError):
 
 def encoded(record: Record) -> bytes:
     """The message that carries ``record``."""
-    fields: dict[str, Any] = {"v": _FORMAT, "run": record.run}
+    return json.dumps({"v": _FORMAT} | _fields(record), separators=(",", ":")).encode()
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    if isinstance(record, SourceBegun):
+        return {"source": record.source}
+    if isinstance(record, Input):
+        return {"input": _input_fields(record)}
+    fields: dict[str, Any] = {"run": record.run}
     if isinstance(record, Intent):
         fields["intent"] = list(record.txn_id)
     elif isinstance(record, Decision):
@@ -85,9 +118,15 @@ def encoded(record: Record) -> bytes:
             "commit": [list(each) for each in record.txn_ids],
             "until": record.lasting_until_ms,
         }
+        if record.inputs:
+            fields["inputs"] = [_input_fields(each) for each in record.inputs]
     elif isinstance(record, GivenUp):
         fields["given_up"] = True
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return fields
+
+
+def _input_fields(given: Input) -> list[Any]:
+    return [given.source, given.since.ledger, given.since.entry, *given.txn_id, given.lasting_until_ms]
 
 
 def decoded(value: bytes) -> Record:
@@ -99,18 +138,32 @@ def decoded(value: bytes) -> Record:
                 f"a record of the control topic has format {fields['v']!r}, and this version reads {_FORMAT}",
                 hint="write with the version that began, or use another transactionalId",
             )
-        run = str(fields["run"])
-        if "commit" in fields:
-            txn_ids = tuple(TxnId(int(most), int(least)) for most, least in fields["commit"])
-            return Decision(run, Batch(str(fields["query"]), int(fields["batch"])), txn_ids, int(fields["until"]))
-        if "intent" in fields:
-            most, least = fields["intent"]
-            return Intent(run, TxnId(int(most), int(least)))
-        return GivenUp(run) if "given_up" in fields else Begun(run)
+        return _record(fields)
     except (ValueError, TypeError, KeyError) as error:
         raise ControlRecordError(
             "a message of the control topic is no record of the sink", hint="nobody else may write to that topic"
         ) from error
+
+
+def _record(fields: dict[str, Any]) -> Record:
+    if "source" in fields:
+        return SourceBegun(str(fields["source"]))
+    if "input" in fields:
+        return _input(fields["input"])
+    run = str(fields["run"])
+    if "commit" in fields:
+        txn_ids = tuple(TxnId(int(most), int(least)) for most, least in fields["commit"])
+        batch, inputs = Batch(str(fields["query"]), int(fields["batch"])), map(_input, fields.get("inputs", ()))
+        return Decision(run, batch, txn_ids, int(fields["until"]), tuple(inputs))
+    if "intent" in fields:
+        most, least = fields["intent"]
+        return Intent(run, TxnId(int(most), int(least)))
+    return GivenUp(run) if "given_up" in fields else Begun(run)
+
+
+def _input(fields: list[Any]) -> Input:
+    source, ledger, entry, most, least, until_ms = fields
+    return Input(str(source), Position(int(ledger), int(entry)), TxnId(int(most), int(least)), int(until_ms))
 
 
 class ControlLog:
@@ -123,8 +176,16 @@ class ControlLog:
         """The last valid decision."""
         self.keep_from: Position | None = None
         """Records from here on are needed by the next run: those of the last valid decision and of its run."""
+        self.inputs: tuple[Input, ...] = ()
+        """Those of the run that began last."""
+        self.left: dict[str, Input] = {}
+        """The last input of each source, if no valid decision names it."""
         self._begun_at: dict[str, Position] = {}
         self._undecided: dict[TxnId, None] = {}
+        self._since: dict[str, Position] = {}
+        """Where the newest process of each source has begun."""
+        self._coming: dict[str, Input] = {}
+        """The inputs of the next run."""
 
     def add(self, record: Record, position: Position) -> None:
         """The next record."""
@@ -132,6 +193,7 @@ class ControlLog:
             if record.run not in self._begun_at:
                 self._begun_at[record.run] = position
                 self.run = record.run
+                self.inputs, self._coming = tuple(self._coming.values()), {}
             if self.keep_from is None:
                 self.keep_from = position
         elif isinstance(record, Intent):
@@ -140,19 +202,37 @@ class ControlLog:
         elif isinstance(record, GivenUp):
             if record.run == self.run:
                 self.run = ""
+        elif isinstance(record, SourceBegun):
+            self._since[record.source] = position
+            self._coming.clear()
+        elif isinstance(record, Input):
+            self._add_input(record)
         elif self._is_valid(record):
             self.last = record
             self.keep_from = self._begun_at[record.run]
             for each in record.txn_ids:
                 self._undecided.pop(each, None)
+            self.left = {source: each for source, each in self.left.items() if each not in record.inputs}
 
     @property
     def undecided(self) -> tuple[TxnId, ...]:
         """Transactions of which no valid decision says that they are to be committed."""
         return tuple(self._undecided)
 
+    def _add_input(self, given: Input) -> None:
+        if not self._is_newest(given):
+            return
+        self._since[given.source] = given.since
+        # A batch that is decided, and run again, has no other decision.
+        if self.last is None or given.txn_id not in {each.txn_id for each in self.last.inputs}:
+            self.left[given.source] = self._coming[given.source] = given
+
+    def _is_newest(self, given: Input) -> bool:
+        """Whether no newer process of its source has begun."""
+        return self._since.get(given.source, given.since) <= given.since
+
     def _is_valid(self, decision: Decision) -> bool:
-        if decision.run != self.run:
+        if decision.run != self.run or not all(map(self._is_newest, decision.inputs)):
             return False
         last = self.last
         return last is None or last.batch.query != decision.batch.query or last.batch.number < decision.batch.number

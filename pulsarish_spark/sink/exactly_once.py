@@ -11,6 +11,8 @@ Steps, by the processes in which Spark calls them:
     give up   driver    append that the run is given up; abort its transactions, unless a decision stands before that:
                         Spark gives up too where the commit itself has failed
 
+The messages of a batch may be acknowledged by its decision, too (``inputs``).
+
 A task that is tried again, or speculated, has a transaction that no decision names; the next run aborts it. Readers see
 the tasks of a batch within some milliseconds of each other, not in one instant. ``decisions`` has the verdict,
 ``endings`` commits and aborts, ``jobs`` has batch writes.
@@ -30,8 +32,9 @@ from broker_core.base.positions import Position
 from broker_core.wire.heads import TxnId
 from pulsarish_spark.options.guarantee import ExactlyOnce
 from pulsarish_spark.sink.control_topic import ControlTopic
-from pulsarish_spark.sink.decisions import JOB, Batch, Begun, ControlLog, Decision, GivenUp, Intent
+from pulsarish_spark.sink.decisions import JOB, Batch, Begun, ControlLog, Decision, GivenUp, Input, Intent
 from pulsarish_spark.sink.endings import ExpiredTransactionError, abort_all, check_open, commit_all
+from pulsarish_spark.sink.inputs import commit_inputs, still_open
 
 if TYPE_CHECKING:
     from broker_core.client import Client, CursorHandle
@@ -45,12 +48,14 @@ class FencedError(PulsarishError):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run that has begun, as its tasks know it. ``done``: the batch that is decided already, if there is one."""
+    """A run that has begun, as its tasks know it. ``done``: the batch that is decided already, if there is one.
+    ``inputs``: the transactions in which its messages are acknowledged, as far as they are to be decided with it."""
 
     name: str
     control: str
     begun_at: Position
     done: Batch | None
+    inputs: tuple[Input, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ def begin(client: Client, once: ExactlyOnce) -> Run:
             carry_out(client, log.last, once)
         abort_all(client, log.undecided)
         _let_go(log, cursor)
-    return Run(name, topic.name, begun_at, None if log.last is None else log.last.batch)
+    return Run(name, topic.name, begun_at, None if log.last is None else log.last.batch, log.inputs)
 
 
 def _let_go(log: ControlLog, cursor: CursorHandle | None) -> None:
@@ -122,7 +127,7 @@ def decide(client: Client, run: Run, batch: Batch, shares: Sequence[Share], once
             if topic.read(run.begun_at, topic.append(GivenUp(run.name))).run:
                 raise _fenced(batch, topic) from None
             raise
-    decision = Decision(run.name, batch, txn_ids, until_ms)
+    decision = Decision(run.name, batch, txn_ids, until_ms, still_open(client, run.inputs))
     log = topic.read(run.begun_at, topic.append(decision))
     if log.last == decision:
         carry_out(client, decision, once)
@@ -152,6 +157,7 @@ def carry_out(client: Client, decision: Decision, once: ExactlyOnce) -> None:
         decision.lasting_until_ms,
         assumes_committed=once.assumes_committed,
     )
+    commit_inputs(client, decision.inputs)
 
 
 def give_up(client: Client, run: Run, shares: Sequence[Share], once: ExactlyOnce) -> None:

@@ -14,8 +14,10 @@ from pulsarish_spark.sink.decisions import (
     ControlRecordError,
     Decision,
     GivenUp,
+    Input,
     Intent,
     Record,
+    SourceBegun,
     decoded,
     encoded,
 )
@@ -34,6 +36,79 @@ def log_of(*records: Record) -> ControlLog:
 
 def decision(run: str, batch: Batch, *txn_ids: TxnId) -> Decision:
     return Decision(run, batch, txn_ids, 1000)
+
+
+OF_S, OF_T = Input("s", Position(7, 0), A, 900), Input("t", Position(7, 1), B, 900)
+"""Inputs of two sources whose processes have begun with the first two records."""
+
+
+@pytest.mark.parametrize(
+    "record",
+    [SourceBegun("s"), OF_S, decision("x", ONE, A)._replace(inputs=(OF_S, OF_T)), GivenUp("x")],
+)
+def test_records_of_sources_are_read_as_they_were_written(record: Record) -> None:
+    """By the sink, in another process."""
+    assert decoded(encoded(record)) == record
+
+
+def decided(run: str, batch: Batch, *inputs: Input) -> Decision:
+    """About no rows, for short."""
+    return Decision(run, batch, (), 1000, inputs)
+
+
+def test_a_run_has_the_inputs_that_were_written_since_the_run_before() -> None:
+    """Of all sources, each the last."""
+    again = OF_S._replace(txn_id=C)
+    log = log_of(SourceBegun("s"), SourceBegun("t"), OF_S, OF_T, again, Begun("x"))
+    assert log.inputs == (again, OF_T)
+    log.add(decided("x", ONE, *log.inputs), Position(7, 6))
+    log.add(Begun("y"), Position(7, 7))
+    assert not log.inputs
+    assert not log.left
+
+
+def test_an_input_that_is_not_decided_is_left() -> None:
+    """For the next process of its source, until it has another one; no other run has it."""
+    log = log_of(SourceBegun("s"), OF_S, Begun("x"), Begun("y"))
+    assert not log.inputs
+    assert log.left == {"s": OF_S}
+    log.add(OF_S._replace(txn_id=C), Position(7, 4))
+    assert log.left == {"s": OF_S._replace(txn_id=C)}
+
+
+def test_a_batch_that_is_decided_and_run_again_has_no_other_input() -> None:
+    """Its source writes the same one again."""
+    log = log_of(SourceBegun("s"), OF_S, Begun("x"), decided("x", ONE, OF_S), SourceBegun("s"))
+    log.add(OF_S._replace(since=Position(7, 4)), Position(7, 5))
+    log.add(Begun("y"), Position(7, 6))
+    assert not log.inputs
+    assert not log.left
+    assert log.last == decided("x", ONE, OF_S)
+
+
+def test_a_source_that_begins_ends_decisions_about_earlier_inputs() -> None:
+    """What its newest process aborts, nobody commits; other decisions of the run stand."""
+    log = log_of(SourceBegun("s"), OF_S, Begun("x"), SourceBegun("s"), decided("x", ONE, OF_S))
+    assert (log.last, log.left) == (None, {"s": OF_S})
+    log.add(decided("x", ONE), Position(7, 5))
+    assert log.last == decided("x", ONE)
+    log = log_of(SourceBegun("s"), OF_S, Begun("x"), SourceBegun("t"), decided("x", ONE, OF_S))
+    assert log.last == decided("x", ONE, OF_S)
+
+
+def test_inputs_before_any_process_that_begins_are_of_no_run() -> None:
+    """They may be of a query that is gone; if not, their sources end them themselves."""
+    log = log_of(SourceBegun("s"), OF_S, SourceBegun("t"), Begun("x"))
+    assert not log.inputs
+    assert log.left == {"s": OF_S}
+
+
+def test_an_earlier_process_of_a_source_has_no_inputs() -> None:
+    """Known by records of the newer one that have been deleted, too: an input says since when its process is there."""
+    newer = Input("s", Position(7, 2), C, 900)
+    assert log_of(SourceBegun("s"), OF_T, SourceBegun("s"), OF_S, Begun("x")).inputs == ()
+    assert log_of(newer, OF_S, Begun("x")).inputs == (newer,)
+    assert log_of(OF_S, newer, Begun("x")).inputs == (newer,)
 
 
 @pytest.mark.parametrize("record", [Begun("x"), Intent("x", TxnId(3, 2**62)), decision("x", ONE, A, B), GivenUp("x")])

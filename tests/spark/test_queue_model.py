@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
@@ -17,7 +17,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker_core.base.errors import ConnectionLostError, TransactionConflictError, TransactionNotFoundError
+from broker_core.base.errors import (
+    ConnectionLostError,
+    PulsarishError,
+    TransactionConflictError,
+    TransactionNotFoundError,
+)
 from broker_core.base.positions import Position
 from broker_core.client import Given, GivenEntry
 from broker_core.testing.virtual_timers import VirtualTimers
@@ -137,6 +142,16 @@ class ClientModel:
 
     def end_transaction(self, txn_id: TxnId, *, commit: bool) -> None:
         self._broker.end(txn_id, commit=commit)
+
+    def end_transactions(self, txn_ids: Sequence[TxnId], *, commit: bool) -> list[PulsarishError | None]:
+        failures: list[PulsarishError | None] = []
+        for txn_id in txn_ids:
+            try:
+                self.end_transaction(txn_id, commit=commit)
+                failures.append(None)
+            except TransactionNotFoundError as gone:
+                failures.append(gone)
+        return failures
 
 
 class IntakeModel:

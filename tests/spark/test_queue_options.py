@@ -40,11 +40,29 @@ def test_a_lock_has_a_time_limit() -> None:
 
 
 @pytest.mark.parametrize(
+    ("topics", "name", "control"),
+    [
+        ({"topic": "t"}, "a", "persistent://public/default/__spark_sink_a"),
+        ({"topics": "x/y/t,x/y/u"}, "a", "persistent://x/y/__spark_sink_a"),
+        ({"topicsPattern": "x/y/t.*"}, "a", "persistent://x/y/__spark_sink_a"),
+        ({"topic": "t"}, "x/y/a", "persistent://x/y/__spark_sink_a"),
+    ],
+)
+def test_a_lock_may_be_ended_by_a_sink(topics: dict[str, str], name: str, control: str) -> None:
+    """Whose control topic is in the namespace of the source's topics, unless it is said."""
+    given = {"subscriptionType": "Shared", "subscriptionName": "work", "queueGuarantee": "lock", **topics}
+    queue = stream(**given, transactionalId=name).queue
+    assert queue is not None
+    assert queue.control == control
+
+
+@pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"subscriptionType": "Failover"}, "a query that reads alone needs no type"),
         ({"subscriptionType": "any"}, "it takes Shared or Key_Shared"),
         ({"queueGuarantee": "once"}, "it takes commit, claim or lock"),
+        ({"queueGuarantee": "claim", "transactionalId": "a"}, "transactionalId means nothing without transactions"),
         ({"queueGuarantee": "claim", "transactionTimeoutMs": "9"}, "transactionTimeoutMs means nothing without trans"),
         ({"minPartitions": "3"}, "option minPartitions does not work with subscriptionType"),
         ({"inputPartitions": "3"}, "option inputPartitions does not work with subscriptionType"),
