@@ -24,16 +24,18 @@ REPOSITORY: Final = Path(__file__).resolve().parents[1]
 
 _BASE: Final = {"base"}
 _WIRE: Final = _BASE | {"wire"}
+_SCHEMAS: Final = _WIRE | {"schemas"}
 MAY_IMPORT: Final[dict[str, set[str]]] = {
     "base": _BASE,
     "wire": _WIRE,
+    "schemas": _BASE | {"schemas"},
     "storage": _WIRE | {"storage"},
-    "broker": _WIRE | {"storage", "broker"},
-    "client": _WIRE | {"client"},
-    "server": _WIRE | {"storage", "broker", "server"},
-    "cli": _WIRE | {"storage", "broker", "client", "server", "cli"},
-    "testing": _WIRE | {"storage", "broker", "client", "testing"},
-    "spark": _WIRE | {"client", "spark"},
+    "broker": _SCHEMAS | {"storage", "broker"},
+    "client": _SCHEMAS | {"client"},
+    "server": _SCHEMAS | {"storage", "broker", "server"},
+    "cli": _SCHEMAS | {"storage", "broker", "client", "server", "cli"},
+    "testing": _SCHEMAS | {"storage", "broker", "client", "testing"},
+    "spark": _SCHEMAS | {"client", "spark"},
 }
 """Layer to the layers whose modules it may import. Nobody but ``testing`` itself may import ``testing``."""
 
@@ -42,7 +44,7 @@ ALLOWED_UPWARDS: Final[dict[tuple[str, str], str]] = {
 }
 """Exceptions to the above, each with its reason."""
 
-PURE: Final = ("base", "wire", "storage", "broker")
+PURE: Final = ("base", "wire", "schemas", "storage", "broker")
 
 IO_MODULES: Final = {
     *("asyncio", "concurrent", "multiprocessing", "select", "selectors", "signal", "subprocess", "threading"),
@@ -77,7 +79,7 @@ ACYCLIC_ROOMS: Final = ("broker", "client", "spark")
 
 HEAVY: Final = frozenset({"numpy", "pyarrow", "pandas", "pyspark"})
 BATCH_CODEC: Final = "broker_core/wire/batch/"
-BROKER_PROCESS: Final = ("base", "storage", "broker", "server")
+BROKER_PROCESS: Final = ("base", "schemas", "storage", "broker", "server")
 
 
 @cache
