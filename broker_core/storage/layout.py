@@ -24,10 +24,11 @@ from typing import Final
 
 from broker_core.base.runtime import DATA_LOCK_FILE
 
-FORMAT_VERSION: Final = 3
-"""Version of the whole directory. Since 3 it knows transactions: TXN records, and their tables in the catalogue."""
+FORMAT_VERSION: Final = 4
+"""Version of the whole directory. Since 3 it knows transactions (TXN records, and their tables in the catalogue), since
+4 schemas of topics, a table."""
 
-READABLE_VERSIONS: Final = (2, FORMAT_VERSION)
+READABLE_VERSIONS: Final = (2, 3, FORMAT_VERSION)
 """Versions that a broker opens; an older one becomes FORMAT_VERSION by that. Others are refused with a hint."""
 
 _FORMAT_TEXT = re.compile(rb"pulsarish data directory, format (\d{1,9})\n")

@@ -134,7 +134,7 @@ def test_one_port_cannot_be_both(lonely: Pulsarish) -> None:
         ("for f in catalogue*; do head -c 20000 /dev/zero > $f; done", 7, "catalogue is damaged"),
         ("rm FORMAT", 7, "its FORMAT file is damaged or missing"),
         (": > FORMAT", 7, "its FORMAT file is damaged or missing"),
-        ("sed -i s/3/1/ FORMAT", 7, "has data of format 1, this broker reads formats 2 to 3"),
+        ("sed -i s/4/1/ FORMAT", 7, "has data of format 1, this broker reads formats 2 to 4"),
         ("mkdir x; mv * x 2>/dev/null", 7, "is no data directory of this broker: it has x"),
     ],
 )

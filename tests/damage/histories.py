@@ -62,7 +62,7 @@ _TABLES: Final = {
     "values_by_name": "name, value", "tenants": "name, config", "namespaces": "name, policies",
     "partitioned_topics": "name, partitions, properties", "topics": "id, name, properties",
     "subscriptions": "id, topic_id, name, properties", "topic_policies": "name, policies",
-    "ledgers": "id, topic_id, first_index",
+    "ledgers": "id, topic_id, first_index", "schemas": "id, version, type, data",
 }  # fmt: skip
 _COUNTERS: Final = "broker starts", "cursor_log"
 """Numbers that differ after each start."""

@@ -36,6 +36,7 @@ def picture(catalogue: Catalogue) -> Picture:
         "tenants": tuple(map(str, catalogue.tenants.all().items())),
         "policies": tuple(map(str, catalogue.topic_policies.all().items())),
         "partitioned": tuple(catalogue.partitioned_topics.all().items()),
+        "schemas": tuple(map(str, catalogue.rows("SELECT * FROM schemas ORDER BY id, version"))),
     }
 
 
@@ -242,7 +243,7 @@ def test_files_are_begun_anew_when_the_changes_outgrow_the_snapshot(monkeypatch:
                 discard(again)
             disk.before = before
 
-    for number in range(600):
+    for number in range(800):
         store.catalogue.topic_policies.put(f"topic-{number % 9}", {"text": "x" * 500})
         store.catalogue.numbers.set("n", number)
         disk.before = before if store.catalogue.file.full or number % 50 == 0 else None

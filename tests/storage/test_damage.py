@@ -402,7 +402,7 @@ def test_another_version_of_directory_is_refused_with_what_to_do(version: int) -
     topic.store.close()
     topic.disk.replace(f"{DIRECTORY}/FORMAT", b"pulsarish data directory, format %d\n" % version)
     before = topic.disk.fingerprint()
-    refused = f"format {version}, this broker reads formats 2 to 3.*use the version of pulsarish that wrote it"
+    refused = f"format {version}, this broker reads formats 2 to 4.*use the version of pulsarish that wrote it"
     with pytest.raises(DataFormatError, match=refused):
         open_store(topic.disk)
     with pytest.raises(DataFormatError, match=refused):

@@ -23,6 +23,7 @@ from broker_core.storage.catalogue.ledgers import Ledgers
 from broker_core.storage.catalogue.named_values import NamedObjects, Numbers
 from broker_core.storage.catalogue.pending_acks import PendingAckRows
 from broker_core.storage.catalogue.schema import CONTRADICTIONS, TABLES
+from broker_core.storage.catalogue.schemas import Schemas
 from broker_core.storage.catalogue.subscriptions import Subscriptions
 from broker_core.storage.catalogue.topics import PartitionedTopics, Topics
 from broker_core.storage.catalogue.transactions import Transactions
@@ -67,6 +68,7 @@ class Catalogue(Database):
         self.namespaces: Final = NamedObjects(self, "namespaces", "policies")
         self.topic_policies: Final = NamedObjects(self, "topic_policies", "policies")
         self.partitioned_topics: Final = PartitionedTopics(self)
+        self.schemas: Final = Schemas(self)
         self.topics: Final = Topics(self, self.numbers)
         self.pending_acks: Final = PendingAckRows(self)
         self.subscriptions: Final = Subscriptions(self, self.numbers, self.pending_acks)

@@ -95,6 +95,18 @@ CREATE TABLE IF NOT EXISTS pending_acks (
   PRIMARY KEY (subscription_id, most, least, number)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS pending_acks_of_transaction ON pending_acks (most, least);
+CREATE TABLE IF NOT EXISTS schemas (
+  id TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  type INTEGER,
+  data BLOB NOT NULL,
+  properties TEXT NOT NULL,
+  fingerprint BLOB NOT NULL,
+  role TEXT NOT NULL,
+  added_ms INTEGER NOT NULL,
+  UNIQUE (id, version)
+) STRICT;
+CREATE INDEX IF NOT EXISTS schemas_alike ON schemas (id, fingerprint);
 """
 
 CONTRADICTIONS: Final = {
@@ -122,6 +134,7 @@ CONTRADICTIONS: Final = {
     "a pending acknowledgement of no subscription": (
         "SELECT subscription_id FROM pending_acks WHERE subscription_id NOT IN (SELECT id FROM subscriptions)"
     ),
+    "unreadable properties of a schema": "SELECT id FROM schemas WHERE NOT json_valid(properties)",
     "unreadable properties of a topic": "SELECT id FROM topics WHERE NOT json_valid(properties)",
     "unreadable properties of a subscription": "SELECT id FROM subscriptions WHERE NOT json_valid(properties)",
     "unreadable policies of a namespace": "SELECT name FROM namespaces WHERE NOT json_valid(policies)",
