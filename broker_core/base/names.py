@@ -161,6 +161,12 @@ class TopicName:
         return found[1], int(found[2])
 
     @property
+    def in_other_domain(self) -> TopicName:
+        """The topic of the same name that is stored if this one is not, and the other way round."""
+        domain = "non-persistent" if self.persistent else "persistent"
+        return TopicName.parse(f"{domain}://{self.namespace_name}/{self.local}")
+
+    @property
     def is_system(self) -> bool:
         """Reserved names that users do not see (semantics 1.1.6)."""
         return self.local.startswith("__")

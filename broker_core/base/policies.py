@@ -22,7 +22,7 @@ import msgspec
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.limits import PARTITIONS_MAX
-from broker_core.base.settings import Settings, SubscriptionTypeName
+from broker_core.base.settings import SchemaStrategyName, Settings, SubscriptionTypeName
 
 FOREVER: Final = -1
 """Limit of a retention or a quota that is no limit."""
@@ -225,6 +225,29 @@ class SubscribeRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     rate_period_in_second: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] = 30
 
 
+OldSchemaStrategy = Literal[
+    "AutoUpdateDisabled",
+    "Backward",
+    "Forward",
+    "Full",
+    "AlwaysCompatible",
+    "BackwardTransitive",
+    "ForwardTransitive",
+    "FullTransitive",
+]
+"""Strategies of schemas under the names that older admin tools have for them."""
+
+_OLD_SCHEMA_STRATEGIES: Final[dict[OldSchemaStrategy, SchemaStrategyName]] = {
+    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+    "Backward": "BACKWARD",
+    "Forward": "FORWARD",
+    "Full": "FULL",
+    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+    "BackwardTransitive": "BACKWARD_TRANSITIVE",
+    "ForwardTransitive": "FORWARD_TRANSITIVE",
+    "FullTransitive": "FULL_TRANSITIVE",
+}
+
 Action = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
 """What a role may be allowed; this broker has nothing that the last four would allow."""
 
@@ -293,7 +316,8 @@ class Policy:
 
     The others say how Pulsar's admin API treats it. ``applied``: a topic answers with the value in force, if it is
     asked for that. ``bad_value``: the status of a value that is out of bounds. ``unset``: the answer when nothing is
-    set; ``no_content``: that this is 204 for a topic. ``unstored``: it also holds for topics that are not stored.
+    set, and ``unset_of_namespace`` that of a namespace alone; ``method`` sets it; ``no_content``: that an answer of
+    nothing is 204 for a topic, or where no topic has it. ``unstored``: it also holds for topics that are not stored.
     ``null_removes``: the levels, "N" and "T", where a POST without a value removes the policy; Pulsar's admin client
     knows no other way to remove some. ``own_requests``: the levels where its requests are unlike those of the others.
     ``largest``: the greatest number that it may be.
@@ -306,6 +330,8 @@ class Policy:
     applied: bool = False
     bad_value: int = 412
     unset: object = None
+    unset_of_namespace: object = None
+    method: str = "POST"
     no_content: bool = False
     unstored: bool = False
     null_removes: str = ""
@@ -436,6 +462,48 @@ class Policies(
             own_requests="N",
         ),
     ] = None
+    schema_auto_update_compatibility_strategy: Annotated[
+        OldSchemaStrategy | None,
+        Policy(
+            "schemaAutoUpdateCompatibilityStrategy",
+            "",
+            "schema_compatibility_strategy",
+            method="PUT",
+            no_content=True,
+            null_removes="N",
+        ),
+    ] = None
+    """The next one under its older name: it is weaker, and so stands before it."""
+    schema_compatibility_strategy: Annotated[
+        SchemaStrategyName | None,
+        Policy(
+            "schemaCompatibilityStrategy",
+            "schemaCompatibilityStrategy",
+            unset_of_namespace="UNDEFINED",
+            method="PUT",
+            applied=True,
+            unstored=True,
+            null_removes="NT",
+        ),
+    ] = None
+    """UNDEFINED is as if nothing were set."""
+    is_allow_auto_update_schema: Annotated[
+        bool | None,
+        Policy("isAllowAutoUpdateSchema", "", "is_allow_auto_update_schema_enabled", unset=True, null_removes="N"),
+    ] = None
+    schema_validation_enforced: Annotated[
+        bool | None,
+        Policy(
+            "schemaValidationEnforced",
+            "schemaValidationEnforced",
+            "is_schema_validation_enforced",
+            applied=True,
+            unset=False,
+            unstored=True,
+            null_removes="NT",
+        ),
+    ] = None
+    """It adds to what the broker enforces, and takes nothing away from it."""
     properties: dict[str, str] | None = None
     auth_policies: AuthPolicies | None = None
     subscription_auth_mode: SubscriptionAuthMode | None = None
@@ -500,12 +568,23 @@ def settings_under(settings: Settings, *levels: Policies) -> Settings:
             value = getattr(level, policy.field)
             if isinstance(value, _Compound):
                 changes |= value.changes()
-            elif policy.field == "max_message_size":
-                if value:
-                    changes[policy.setting] = min(value, settings.max_message_size)
-            elif policy.setting and value is not None and value != ():
-                changes[policy.setting] = value
+            elif policy.setting and value is not None:
+                value = _stands_for(policy.field, value, settings)
+                if value is not None:
+                    changes[policy.setting] = value
     return msgspec.structs.replace(settings, **changes) if changes else settings
+
+
+def _stands_for(field: str, value: Any, settings: Settings) -> Any:
+    """The value of the setting that a policy of one value stands in for; None if it leaves that as it is."""
+    match field:
+        case "max_message_size":
+            return min(value, settings.max_message_size) or None
+        case "schema_auto_update_compatibility_strategy":
+            return _OLD_SCHEMA_STRATEGIES[value]
+        case "schema_validation_enforced":
+            return value or settings.is_schema_validation_enforced
+    return None if value in ((), "UNDEFINED") else value
 
 
 def quotas_under(settings: Settings, *levels: Policies) -> Quotas:

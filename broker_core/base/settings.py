@@ -32,6 +32,17 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 TlsProtocol = Literal["TLSv1.2", "TLSv1.3"]
 SubscriptionTypeName = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
+SchemaStrategyName = Literal[
+    "UNDEFINED",
+    "ALWAYS_INCOMPATIBLE",
+    "ALWAYS_COMPATIBLE",
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
+]
 TokenAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
 
 SECRET_SETTINGS: Final = frozenset({"token_secret_key", "basic_auth_conf"})
@@ -336,6 +347,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"],
         "What happens beyond a quota: producers wait, producers fail, or old messages are dropped.",
     ] = "producer_request_hold"
+
+    # -- schemas
+    schema_compatibility_strategy: Annotated[
+        SchemaStrategyName,
+        "Which new schemas a topic takes: those that read data of older ones (BACKWARD), that older ones can read "
+        "(FORWARD), or both (FULL); beside the last one, or with _TRANSITIVE beside all. UNDEFINED takes none.",
+    ] = "FULL"
+    system_topic_schema_compatibility_strategy: Annotated[
+        SchemaStrategyName, "The same for topics whose names begin with __."
+    ] = "ALWAYS_COMPATIBLE"
+    is_allow_auto_update_schema_enabled: Annotated[
+        bool, "Whether producers and consumers may bring a schema that the topic has not; else administrators do."
+    ] = True
+    is_schema_validation_enforced: Annotated[
+        bool, "Whether producers without a schema are refused at topics that have one."
+    ] = False
+    max_schema_bytes: Annotated[int, _Meta(ge=1, le=1024 * 1024), "Size of one schema, bytes."] = 1024 * 1024
+    max_schema_versions_per_topic: Annotated[
+        int, _Meta(ge=1, le=100_000), "Versions of the schema of one topic, deleted ones too."
+    ] = 10_000
 
     # -- administration
     force_delete_namespace_allowed: Annotated[

@@ -171,8 +171,12 @@ class PolicyBook:
     # -- what follows
 
     def settings_of(self, name: TopicName) -> Settings:
-        """The settings in force for a topic (semantics 1.1.5)."""
-        return settings_under(self.settings, self.of_namespace(name.namespace_name), self.of_topic(name))
+        """The settings in force for a topic (semantics 1.1.5). System topics have a schema strategy of their own."""
+        settings = self.settings
+        if name.is_system:
+            strategy = settings.system_topic_schema_compatibility_strategy
+            settings = msgspec.structs.replace(settings, schema_compatibility_strategy=strategy)
+        return settings_under(settings, self.of_namespace(name.namespace_name), self.of_topic(name))
 
     def settings_of_namespace(self, name: NamespaceName) -> Settings:
         """The settings in force for topics of a namespace that have no policies of their own."""

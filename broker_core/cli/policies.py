@@ -33,6 +33,13 @@ def policy_names(level: Literal["namespace", "topic"]) -> Sequence[str]:
     return [name for each in POLICIES if (name := getattr(each, level))]
 
 
+def _said_of_topics() -> dict[str, object]:
+    """The answers about policies of topics where nothing is set, if these are more than nothing."""
+    from broker_core.base.policies import POLICIES
+
+    return {each.topic: each.unset for each in POLICIES if each.topic and each.unset is not None}
+
+
 def _changes(level_above: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """The options that change policies."""
 
@@ -116,6 +123,9 @@ class _Changes:
         for policy in self._unwanted:
             admin.remove_policy(of, policy)
         found = {policy: admin.policy(of, policy, applied=applied) for policy in self._known}
+        if isinstance(of, TopicName) and not applied:
+            unset = _said_of_topics()
+            found = {policy: value for policy, value in found.items() if value != unset.get(policy)}
         return [{"policy": policy, "value": value} for policy, value in found.items() if value is not None]
 
     def _assignment(self, text: str) -> tuple[str, Any]:

@@ -40,6 +40,9 @@ _TLS_DEFAULT: Final = TlsSettings()
 
 _NO_QUOTA: Final = {"limitSize": -1, "limitTime": -1}
 
+_PUT: Final = ("schemaCompatibilityStrategy", "schemaAutoUpdateCompatibilityStrategy")
+"""Policies that are set with PUT."""
+
 _TRANSACTIONS: Final = "/admin/v3/transactions"
 
 REDIRECTS_MAX: Final = 5
@@ -312,7 +315,8 @@ class AdminApi:
                 self._call("POST", f"{path}?backlogQuotaType={quote(kind, safe='')}", json.dumps(quota))
         else:
             of_namespace = isinstance(of, NamespaceName)
-            method = "PUT" if name == "compactionThreshold" and of_namespace else "POST"  # as Pulsar has it
+            is_put = name in _PUT or (name == "compactionThreshold" and of_namespace)  # as Pulsar has it
+            method = "PUT" if is_put else "POST"
             self._call(method, path, json.dumps(value))
 
     def remove_policy(self, of: TopicName | NamespaceName, name: str) -> None:

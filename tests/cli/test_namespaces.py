@@ -11,8 +11,13 @@ import pytest
 
 from tests.cli.conftest import Pulsarish
 
-UNSET = [{"policy": "maxTopicsPerNamespace", "value": 0}]
-"""What is shown of a namespace for which nothing is set: of this one Pulsar says 0."""
+UNSET = [
+    {"policy": "maxTopicsPerNamespace", "value": 0},
+    {"policy": "schemaCompatibilityStrategy", "value": "UNDEFINED"},
+    {"policy": "isAllowAutoUpdateSchema", "value": True},
+    {"policy": "schemaValidationEnforced", "value": False},
+]
+"""What is shown of a namespace for which nothing is set: of these Pulsar says so much."""
 
 
 @pytest.fixture

@@ -39,10 +39,6 @@ VALUES: Final[dict[str, tuple[Any, Any]]] = {
     ),
     "replicatorDispatchRate": (RATE, {**RATE, "ratePeriodInSecond": 0}),
     "antiAffinityGroup": ("apart", "x" * 2000),
-    "schema_validation_enforced": (True, 7),
-    "schema_compatibility_strategy": ("FULL", "SOME"),
-    "schema_auto_update_compatibility_strategy": ("Backward", "Some"),
-    "is_allow_auto_update_schema": (False, "perhaps"),
 }
 """A good and a bad value of those that are no numbers."""
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies that this broker keeps and shows, though nothing here acts on them.
 
-Admin tools set them for a cluster's sake: bookies, offloading, schemas, replication. They are checked as
+Admin tools set them for a cluster's sake: bookies, offloading, replication. They are checked as
 Pulsar checks them, stay until they are removed, and are in the object of their namespace; docs/admin.md has the table
 of them, with the reason for which each has no effect. Policies that would promise something to clients, such as
 encryption, are not here but refused (``unkept``). Source: Pulsar docs, "Admin API - namespaces", "Topic policies".
@@ -10,7 +10,7 @@ encryption, are not here but refused (``unkept``). Source: Pulsar docs, "Admin A
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from starlette.responses import Response
@@ -26,7 +26,6 @@ from broker_core.server.security import needs
 ONE_CLUSTER: Final = "this broker is a cluster by itself"
 NO_BOOKIES: Final = "entries are in files of this broker, and not with bookies"
 NO_OFFLOADING: Final = "nothing is offloaded to another store"
-NO_SCHEMAS: Final = "no schemas are kept"
 
 _NAME_MAX: Final = 1024
 _LONG_MIN: Final = -(2**63)
@@ -65,38 +64,12 @@ class BookieAffinity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, re
     bookkeeper_affinity_group_secondary: _Name | None = None
 
 
-Compatibility = Literal[
-    "UNDEFINED",
-    "ALWAYS_INCOMPATIBLE",
-    "ALWAYS_COMPATIBLE",
-    "BACKWARD",
-    "FORWARD",
-    "FULL",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD_TRANSITIVE",
-    "FULL_TRANSITIVE",
-]
-"""Which new schemas of a topic would be taken."""
-
-AutoUpdate = Literal[
-    "AutoUpdateDisabled",
-    "Backward",
-    "Forward",
-    "Full",
-    "AlwaysCompatible",
-    "BackwardTransitive",
-    "ForwardTransitive",
-    "FullTransitive",
-]
-"""The same, as older brokers had it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Kept:
     """One such policy. ``field``: its name in the object of a namespace, under which it is kept; ``namespace`` and
     ``topic``: its paths at each level, "" where there is none; ``why`` it has no effect; ``kind`` of value; ``method``
     that sets it. ``unset``: what is answered where nobody has set it, None for nothing. ``least``: the smallest number.
-    ``hidden``: it is not in the object of a namespace. ``no_content``: nothing is answered as 204.
+    ``hidden``: it is not in the object of a namespace.
     """
 
     field: str
@@ -108,7 +81,6 @@ class Kept:
     unset: Any = None
     least: int = 0
     hidden: bool = False
-    no_content: bool = False
 
     def value(self, content: Any) -> Any:
         """``content``, which JSON was decoded to, as plain values; a refusal if it is none of this policy."""
@@ -148,21 +120,6 @@ KEPT: Final = (
     Kept("offload_deletion_lag_ms", "offloadDeletionLagMs", "", NO_OFFLOADING, int, "PUT", least=_LONG_MIN),
     Kept("replicatorDispatchRate", "replicatorDispatchRate", "replicatorDispatchRate", ONE_CLUSTER, DispatchRate),
     Kept(_GROUP, "antiAffinity", "", ONE_CLUSTER, _Name, hidden=True),
-    Kept(
-        *("schema_validation_enforced", "schemaValidationEnforced", "schemaValidationEnforced", NO_SCHEMAS, bool),
-        unset=False,
-    ),
-    Kept(
-        *("schema_compatibility_strategy", "schemaCompatibilityStrategy", "", NO_SCHEMAS, Compatibility, "PUT"),
-        unset="UNDEFINED",
-    ),
-    Kept("schema_compatibility_strategy", "", "schemaCompatibilityStrategy", NO_SCHEMAS, Compatibility, "PUT"),
-    Kept(
-        *("schema_auto_update_compatibility_strategy", "schemaAutoUpdateCompatibilityStrategy", ""),
-        *(NO_SCHEMAS, AutoUpdate, "PUT"),
-        no_content=True,
-    ),
-    Kept("is_allow_auto_update_schema", "isAllowAutoUpdateSchema", "", NO_SCHEMAS, bool, unset=True),
 )
 
 OF_NAMESPACES: Final = {policy.field: policy for policy in KEPT if policy.namespace}
@@ -179,7 +136,7 @@ def _handlers(policy: Kept) -> dict[str, Handler]:
         if policy.field == _GROUP and value is not None:
             return Response(value, media_type="application/json")  # as Pulsar, which shows what it was given
         if value is None:
-            return None if policy.no_content else Response(media_type="application/json")
+            return Response(media_type="application/json")
         return json_answer(value)
 
     async def set_(request: AdminRequest) -> None:

@@ -2,7 +2,7 @@
 """Pulsar's object of a namespace, as it is created with and as it is shown.
 
 Owns which of its fields are policies of this broker, which are taken only where they ask for nothing (a single node has
-no rates between clusters, no schemas, no offloading), and what those show. Whatever would not be kept is refused.
+no rates between clusters, no offloading), and what those show. Whatever would not be kept is refused.
 Source: Pulsar docs, "Admin API - namespaces".
 """
 
@@ -35,6 +35,13 @@ _NOTHING: Final[dict[str, Any]] = {
     "migrated": False,
 }
 """Fields that are always shown, with the only value that they can have."""
+
+_UNSET_SCHEMAS: Final[dict[str, Any]] = {
+    "schema_compatibility_strategy": "UNDEFINED",
+    "schema_validation_enforced": False,
+    "is_allow_auto_update_schema": True,
+}
+"""Policies of schemas as Pulsar shows them where they are not set."""
 
 _NOT_SHOWN: Final[dict[str, Any]] = dict.fromkeys(
     (
@@ -77,6 +84,7 @@ def namespace_object(broker: Broker, name: NamespaceName) -> dict[str, Any]:
     return {
         **_NOTHING,
         **_SHOWN_DEFAULTS,
+        **_UNSET_SCHEMAS,
         "replication_clusters": [cluster],
         "bundles": BUNDLES,
         "properties": {},

@@ -153,9 +153,11 @@ def _handlers(policy: Policy) -> dict[str, Handler]:
         value = getattr(level.read(), policy.field)
         if value is None and policy.applied and level.of_topic and request.flag("applied"):
             value = level.in_force(policy)
-        if value is None and policy.no_content and level.of_topic:
+        if value is not None:
+            return _answer(value)
+        if policy.no_content and (level.of_topic or not policy.topic):
             return None
-        return _answer(policy.unset if value is None else value)
+        return _answer(policy.unset if level.of_topic else policy.unset_of_namespace or policy.unset)
 
     async def post(request: AdminRequest) -> None:
         level = Level(request)
@@ -172,7 +174,7 @@ def _handlers(policy: Policy) -> dict[str, Handler]:
     async def delete(request: AdminRequest) -> None:
         await Level(request).change(**{policy.field: None})
 
-    return {"GET": get, "POST": post, "DELETE": delete}
+    return {"GET": get, policy.method: post, "DELETE": delete}
 
 
 # -- requests of their own kind
