@@ -38,6 +38,7 @@ from broker_core.broker.limits.age_clock import AgeClock
 from broker_core.broker.limits.disk_reserve import DiskReserve
 from broker_core.broker.non_persistent.topic import NonPersistentTopic, NonPersistentTopics
 from broker_core.broker.policy_book import PolicyBook
+from broker_core.broker.schema_registry import SchemaRegistry
 from broker_core.broker.topic import Surroundings, Topic
 from broker_core.broker.transactions.open_transactions import OpenTransactions
 from broker_core.broker.upkeep import Upkeep
@@ -49,6 +50,15 @@ _STARTS: Final = "broker starts"
 
 AnyTopic: TypeAlias = Topic | NonPersistentTopic
 """A topic that producers and consumers connect to."""
+
+
+def is_idle(topic: AnyTopic) -> bool:
+    """Whether a consumer may still say which schema a topic has: nothing is stored, and nobody is connected but
+    consumers that take any schema (semantics 10.15)."""
+    if len(topic.producers) or (isinstance(topic, Topic) and topic.log.entries_count):
+        return False
+    consumers = (consumer for each in topic.subscriptions.values() for consumer in each.consumers)
+    return all(each.request.any_schema for each in consumers)
 
 
 class Broker:
@@ -78,6 +88,7 @@ class Broker:
         self.held_topics = HeldTopics(self.open_transactions, catalogue.topics.name_of, age_clock.now_ms, timers)
         self.namespaces = Namespaces(catalogue)
         self.policies = PolicyBook(catalogue, settings)
+        self.schemas = SchemaRegistry(catalogue, self.policies, clock)
         self.non_persistent = NonPersistentTopics(clock, timers, self._producer_name)
         self.registry = TopicRegistry(
             catalogue=catalogue,
@@ -105,7 +116,8 @@ class Broker:
         )
         self._rules = CreationRules(registry=self.registry, policies=self.policies)
         self.growth = PartitionGrowth(registry=self.registry, policies=self.policies, topic=self.topic)
-        self.deletion = Deletion(registry=self.registry, policies=self.policies, topic=self.topic)
+        self.deletion = Deletion(registry=self.registry, policies=self.policies, schemas=self.schemas, topic=self.topic)
+        self.non_persistent.when_forgotten = self.deletion.forget_schemas
         self.upkeep = Upkeep(
             registry=self.registry,
             loader=self.loader,

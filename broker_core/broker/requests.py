@@ -159,7 +159,7 @@ class SubscribeRequest:
     ``start`` is the entry to begin at; it only means something for a non-durable subscription. ``rollback_s`` goes
     before it: begin with what was stored in the last so many seconds (0: not asked for). ``epoch`` is that of the
     client (semantics 2.3.5.3), -1 if it has none. ``read_compacted``: the compacted view is read first. ``requester``
-    is whose transactions it may use.
+    is whose transactions it may use. ``any_schema``: it reads messages of all schemas (AUTO_CONSUME).
     """
 
     subscription: str
@@ -173,6 +173,7 @@ class SubscribeRequest:
     properties: Mapping[str, str] = field(default_factory=dict)
     epoch: int = -1
     read_compacted: bool = False
+    any_schema: bool = False
     key_shared: KeySharedPolicy = field(default_factory=KeySharedPolicy)
     peer: Peer = field(default_factory=Peer)
     requester: Requester = ANYBODY

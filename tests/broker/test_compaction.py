@@ -427,7 +427,7 @@ def _deliveries(found: list[Delivery]) -> list[tuple[int, int]]:
 
 
 def test_entries_of_the_view_are_those_of_the_log() -> None:
-    """7.4.1: id, payload, metadata, message index and broker time are the original's."""
+    """7.4.1, 10.20: id, payload, metadata, message index and broker time are the original's."""
     table = Table()
     table.world.clock.advance(5)
     table.send(single("a=1", properties=[{"key": "p", "value": "q"}], event_time=7, schema_version=b"\x01"))

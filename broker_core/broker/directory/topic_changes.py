@@ -20,6 +20,7 @@ from broker_core.base.suggest import did_you_mean
 from broker_core.broker.directory.topic_registry import NamespaceFullError, TopicRegistry, TopicsMode
 from broker_core.broker.policy_book import PolicyBook
 from broker_core.broker.requests import InitialPosition
+from broker_core.broker.schema_registry import SchemaRegistry
 from broker_core.broker.topic import Topic
 
 
@@ -194,6 +195,7 @@ class Deletion:
 
     registry: TopicRegistry
     policies: PolicyBook
+    schemas: SchemaRegistry
     topic: Callable[[TopicName], Topic]
     _under_way: set[TopicName] = field(default_factory=set, init=False)
 
@@ -213,9 +215,21 @@ class Deletion:
                 raise topic_not_found(self.registry, name, auto_creation=auto_creation)
             self.registry.non_persistent.remove(name)
         if not self.registry.is_partition(name):
-            self.policies.forget_topic(name)
+            self._forget(name)
             if name.persistent:
                 self.registry.watches.disappeared(name)  # its row goes with its log
+
+    def _forget(self, name: TopicName) -> None:
+        """Let go of everything that is kept for a whole topic."""
+        self.policies.forget_topic(name)
+        self.forget_schemas(name)
+
+    def forget_schemas(self, name: TopicName) -> None:
+        """Let go of the schemas of a topic that is gone. They are also those of its other partitions, and of its
+        namesake in the other domain, which may be left (semantics 10.11)."""
+        base = name.base
+        if not (self.registry.exists(base) or self.registry.exists(base.in_other_domain)):
+            self.schemas.forget(base)
 
     def _check_without_clients(self, name: TopicName) -> None:
         """NotAllowedError if a client is connected. Subscriptions without consumers go with their topic, as in
@@ -260,7 +274,7 @@ class Deletion:
         for partition in self.registry.partitions_used(name):
             self.delete_topic(partition, force=True)
         self.registry.remove_partitioned(name)
-        self.policies.forget_topic(name)
+        self._forget(name)
         self.give_up(name)
 
     def give_up(self, name: TopicName) -> None:
@@ -296,3 +310,4 @@ class Deletion:
                 self.delete_topic(topic, force=True)
         self.registry.namespaces.delete(name)
         self.policies.forget_namespace(name)
+        self.schemas.forget_namespace(name)

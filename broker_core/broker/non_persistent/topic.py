@@ -199,6 +199,7 @@ class NonPersistentTopics:
         self._producer_name = producer_name
         self._topics: dict[TopicName, NonPersistentTopic] = {}
         self._forgetting: dict[TopicName, TimerHandle] = {}
+        self.when_forgotten: Callable[[TopicName], None] = lambda _name: None
 
     def __contains__(self, name: TopicName) -> bool:
         return name in self._topics
@@ -246,3 +247,4 @@ class NonPersistentTopics:
         del self._forgetting[name]
         if not self._topics[name].in_use:
             self.remove(name)
+            self.when_forgotten(name)
