@@ -28,7 +28,7 @@ TESTS: Final = REPOSITORY / "tests"
 NOT_HERE: Final = "*Not here.*"
 
 _ROW: Final = re.compile(r"^\| (?P<number>\d+(?:\.\d+)+) \| (?P<text>.+?) \| (?P<source>.+?) \|$", re.MULTILINE)
-_NUMBER: Final = r"I?(?:[1-7]|9)(?:\.\d+)+"
+_NUMBER: Final = r"I?(?:[1-7]|9|10)(?:\.\d+)+"
 _SEPARATOR: Final = r"(?:[\s,;:-]|\band\b|\bto\b|\bsemantics\b|\[[^\]]*\])"
 _LIST: Final = rf"(?:{_SEPARATOR}*\(?{_NUMBER}\)?(?!\w|\.\d))+"
 _CITING: Final = re.compile(rf"\A\s*{_LIST}|\bsemantics {_LIST}|\((?:semantics )?{_LIST}{_SEPARATOR}*\)")

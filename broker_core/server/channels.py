@@ -97,7 +97,7 @@ class ProducerChannel:
     """One producer of one connection: takes its SENDs, and is the broker's ``ProducerSink``."""
 
     __slots__ = (
-        *("_forget", "_link", "_outbox", "_producer_id", "_request_id"),
+        *("_forget", "_link", "_outbox", "_producer_id", "_request_id", "_schema_version"),
         *("in_flight", "partition", "producer", "topic"),
     )
 
@@ -110,14 +110,16 @@ class ProducerChannel:
         request_id: int,
         in_flight: InFlight,
         forget: Callable[[], bool],
+        schema_version: bytes = b"",
     ) -> None:
         """``in_flight`` is the connection's. ``forget`` is called when it is not open any more, and says whether it
-        was."""
+        was. ``schema_version``: of the schema that it brings; empty if it brings none."""
         self._link = link
         self._outbox = link.outbox
         self._forget = forget
         self._producer_id = producer_id
         self._request_id = request_id
+        self._schema_version = schema_version
         self.in_flight = in_flight
         self.topic = topic.name
         self.partition = topic.name.partition_index
@@ -153,7 +155,8 @@ class ProducerChannel:
         answer.producer_success.producer_name = producer.name
         answer.producer_success.last_sequence_id = producer.last_sequence_id
         answer.producer_success.producer_ready = producer.accepting
-        answer.producer_success.schema_version = b""  # Java clients up to 4.0 read it unasked, and reconnect for ever
+        # Java clients up to 4.0 read it without being sure that it is there, and would reconnect for ever.
+        answer.producer_success.schema_version = self._schema_version
         if producer.topic_epoch is not None:
             answer.producer_success.topic_epoch = producer.topic_epoch
         if producer.last_is_under_way:

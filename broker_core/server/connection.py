@@ -76,7 +76,8 @@ class Connection(asyncio.BufferedProtocol):
         self.reader = self._new_reader()
         self._outbox = Outbox(loop.call_soon, self._writable_again, node.output_budget)
         link = Link(self._outbox, node.commits)
-        self._session = Session(node, link, Login(node.authentication, node.clock, loop, self, link))
+        login = Login(node.authentication, node.clock, loop, self, link)
+        self._session = Session(node, link, login, self.pause_reading, self.resume_reading)
         self._account = PublishAccount(self._session.in_flight_bytes, self.pause_reading, self.resume_reading)
         self._input = InputAccount(self)
         self._transport: asyncio.Transport | None = None
@@ -203,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on_with(self, steps: Iterator[None], is_over: Callable[[], bool]) -> None:
         for _ in steps:
-            if self._session.steps is not steps or is_over():
+            if self._session.steps is not steps or self._pauses or is_over():
                 return
         if self._session.steps is steps:
             self._session.steps = None

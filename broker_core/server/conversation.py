@@ -10,13 +10,14 @@ turn should is done in steps, and what the same client has sent behind it waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 from broker_core.base.errors import AuthorizationError, RemoteProtocolError, ServerError
 from broker_core.base.invariants import invariant
 from broker_core.base.limits import COMMAND_BYTES_MAX, COMMAND_PARTS_MAX
 from broker_core.base.names import NamespaceName, TopicName
-from broker_core.server.handlers import consuming, handshake, lookup, producing, transactions
+from broker_core.server.handlers import consuming, handshake, lookup, producing, schemas, transactions
 from broker_core.server.joint_sends import send_jointly
 from broker_core.server.security.gate import Asking
 from broker_core.server.security.rights import CLUSTER, About, Need, Resource, Right
@@ -24,7 +25,7 @@ from broker_core.server.session import SENDS_AT_ONCE_MAX, Session, SessionState
 from broker_core.wire import commands
 from broker_core.wire.core.hot_commands import parse_acks, parse_flow, parse_sends
 from broker_core.wire.frames import Frame
-from broker_core.wire.large_commands import LongList, without_schema_data
+from broker_core.wire.large_commands import LongList, give_schema_data, without_schema_data
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 _START = frozenset({SessionState.START})
@@ -132,15 +133,15 @@ RULES: Final[dict[int, Rule]] = {
     ),
     BaseCommand.GET_SCHEMA: _of_topic(
         Need(Right.LOOKUP, About.TOPIC, "Client is not authorized to get schema"),
-        lookup.handle_get_schema,
+        schemas.handle_get_schema,
         "getSchema",
-        refuse=lookup.schema_refusal,
+        refuse=schemas.schema_refusal,
     ),
     BaseCommand.GET_OR_CREATE_SCHEMA: _of_topic(
         Need(Right.PRODUCE, About.TOPIC, "Client is not authorized to get or create schema"),
-        lookup.handle_get_or_create_schema,
+        schemas.handle_get_or_create_schema,
         "getOrCreateSchema",
-        refuse=lookup.made_schema_refusal,
+        refuse=schemas.made_schema_refusal,
     ),
     BaseCommand.PRODUCER: _of_topic(
         Need(Right.PRODUCE, About.TOPIC, "Client is not authorized to Produce"),
@@ -244,14 +245,17 @@ def _receive_others(session: Session, serialised: list[bytes], frames: list[Fram
 
 
 def _parsed(command: bytes) -> BaseCommand:
+    schema_data = b""
     if len(command) > COMMAND_BYTES_MAX:
-        command = without_schema_data(command)  # of which no topic keeps any
+        command, schema_data = without_schema_data(command)
     if len(command) > COMMAND_BYTES_MAX:
         raise RemoteProtocolError(
             f"a command of {len(command)} bytes came, more than the {COMMAND_BYTES_MAX} allowed",
             hint="fewer or shorter properties",
         )
-    return commands.parse_command(command, COMMAND_PARTS_MAX)
+    parsed = commands.parse_command(command, COMMAND_PARTS_MAX)
+    give_schema_data(parsed, schema_data)
+    return parsed
 
 
 def _handle(session: Session, command: BaseCommand) -> None:
@@ -265,6 +269,7 @@ def _handle(session: Session, command: BaseCommand) -> None:
         _check_right(session, command, rule, resource)
         steps = rule.handle(session, command, resource)
         if steps is not None:
+            session.check_again = partial(_check_right, session, command, rule, resource)
             session.steps = _answered(session, command, rule, steps)
     except ServerError as error:
         _refuse(session, command, rule, error)

@@ -6,10 +6,12 @@ A session is the shared state of the handlers; it decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from broker_core.base.clock import Clock
 from broker_core.base.settings import Settings
@@ -17,11 +19,13 @@ from broker_core.base.turns import Chore, Kind, Turns
 from broker_core.broker.broker import Broker
 from broker_core.broker.consumer import by_subscription, close_together
 from broker_core.broker.directory.topic_watches import TopicWatch
+from broker_core.broker.schema_registry import Job, Work
 from broker_core.broker.sinks import InFlight
 from broker_core.server.budgets import InputBudget, OutputBudget, PublishBudget
 from broker_core.server.channels import ConsumerChannel, Link, ProducerChannel
 from broker_core.server.figures import Figures
 from broker_core.server.gathered_acks import GatheredAcks
+from broker_core.server.schema_thread import SchemaThread
 from broker_core.server.security.authentication import Authentication
 from broker_core.server.security.authorization import Caller
 from broker_core.server.security.gate import Gate
@@ -29,6 +33,8 @@ from broker_core.server.security.identity import Identity
 from broker_core.server.security.login import Login
 from broker_core.storage.commit import GroupCommit
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+
+T = TypeVar("T")
 
 _ENTRY_OVERHEAD_BYTES: Final = 2048
 """Bytes that an entry in flight counts beside its body. The objects around it take a third; the rest stands for the
@@ -64,6 +70,7 @@ class Node:
     acks: GatheredAcks
     figures: Figures
     authentication: Authentication
+    schema_thread: SchemaThread
     gate: Gate | None = None
     """None: there is no authorization."""
     rights_changed: Callable[[str], None] = lambda _tenant: None
@@ -81,6 +88,9 @@ class Session:
     node: Node
     link: Link
     login: Login
+    pause: Callable[[], None]
+    """Act on nothing more that the client sends, until ``resume`` was called as often."""
+    resume: Callable[[], None]
     state: SessionState = SessionState.START
     caller: Caller | None = None
     """The role that the client proved, where there is authorization."""
@@ -93,6 +103,8 @@ class Session:
     sends_at_once: int = 1
     """SENDs that are acted on together where there is a rate; they become more while it is not used up. Else all that
     have come would go beyond it each time that the connection is read on."""
+    check_again: Callable[[], None] = lambda: None
+    """To be called before a command goes on that has waited: AuthorizationError if its right was taken away."""
     steps: Iterator[None] | None = None
     """Steps that are left of the command that came last; nothing else is acted on before."""
 
@@ -105,6 +117,36 @@ class Session:
     def is_held(self) -> bool:
         """Whether nothing more of the client may be acted on now."""
         return self.steps is not None or self.login.is_checking or self.state is SessionState.CLOSED
+
+    def outcome(self, work: Work[T]) -> Generator[None, None, T]:
+        """The outcome of work with schemas, as steps of a command; the client waits for it. Its errors are raised."""
+        step: Callable[[], Job] = partial(next, work)
+        while True:
+            try:
+                job = step()
+            except StopIteration as end:
+                self.check_again()
+                result: T = end.value
+                return result
+            done = yield from self._elsewhere(job)
+            error = done.exception()
+            step = partial(work.send, done.result()) if error is None else partial(work.throw, error)
+
+    def _elsewhere(self, job: Job) -> Generator[None, None, Future[Any]]:
+        done: list[Future[Any]] = []
+
+        def then(future: Future[Any]) -> None:
+            done.append(future)
+            self.resume()
+
+        future = self.node.schema_thread.begin(job, then)
+        self.pause()
+        try:
+            while not done:
+                yield
+        finally:
+            future.cancel()  # the client has gone perhaps
+        return done[0]
 
     def send(self, command: BaseCommand) -> None:
         """Answer the client."""

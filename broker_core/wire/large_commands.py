@@ -5,8 +5,8 @@ An ACK or a redelivery of 5 MiB holds a million message ids: to read it alone ta
 should wait. ``LongList`` finds in steps where the ids lie, and then makes commands of the same kind that name a few
 hundred each.
 
-A schema may be as large as a frame, and nothing else in a command may: so its text is left out before protobuf reads
-the command, which would copy it, and what is left is held to the bound of all commands.
+A schema may be as large as a frame, and nothing else in a command may: so its data is taken out before protobuf reads
+the command, and what is left is held to the bound of all commands.
 
 Knows nothing of what the commands mean.
 """
@@ -148,21 +148,31 @@ _BRINGING: Final = {
 }
 """The number of such a command in ``BaseCommand``, which is also its type -> that of the schema in it."""
 
+_SCHEMA_HOLDERS: Final = {
+    int(BaseCommand.PRODUCER): "producer",
+    int(BaseCommand.SUBSCRIBE): "subscribe",
+    int(BaseCommand.GET_OR_CREATE_SCHEMA): "getOrCreateSchema",
+}
+"""The fields of these commands in ``BaseCommand``."""
+
 _LENGTH_DELIMITED: Final = 2
 """The wire type of texts, bytes and messages."""
 
 _DATA: Final = Schema.DESCRIPTOR.fields_by_name["schema_data"].number
 
 
-def without_schema_data(command: bytes) -> bytes:
-    """``command``, with an empty text if it brings a schema; RemoteProtocolError if it cannot be read."""
-    return b"".join(_without(command, 0, len(command), (), iter(range(FIELDS_MAX))))
+def without_schema_data(command: bytes) -> tuple[bytes, bytes]:
+    """``command`` with empty data if it brings a schema, and that data; RemoteProtocolError if it cannot be read."""
+    taken: list[memoryview] = []
+    rest = b"".join(_without(command, 0, len(command), (), iter(range(FIELDS_MAX)), taken))
+    return rest, bytes(taken[-1]) if taken else b""
 
 
 def _without(
-    data: bytes, begin: int, end: int, path: tuple[int, ...], steps: Iterator[int]
+    data: bytes, begin: int, end: int, path: tuple[int, ...], steps: Iterator[int], taken: list[memoryview]
 ) -> list[bytes | memoryview]:
-    """The message between ``begin`` and ``end`` in pieces; the field that ``path`` leads to becomes empty.
+    """The message between ``begin`` and ``end`` in pieces; the field that ``path`` leads to becomes empty, and is
+    ``taken``. Of a field that is there twice the last one counts.
 
     An empty path begins at ``BaseCommand``. Each field of the command takes one of ``steps``.
     """
@@ -179,11 +189,20 @@ def _without(
         further = _further(tag, path)
         if further is not None:
             inner = read_varint(data, value)[1]
-            content = _without(data, inner, behind, further, steps) if further else []
+            if not further:
+                taken.append(view[inner:behind])
+            content = _without(data, inner, behind, further, steps, taken) if further else []
             parts += [view[kept:value], varint(sum(map(len, content))), *content]
             kept = behind
         at = behind
     return [*parts, view[kept:at]]
+
+
+def give_schema_data(command: BaseCommand, data: bytes) -> None:
+    """Put the data of its schema back into a command, now that it is read."""
+    field = _SCHEMA_HOLDERS.get(command.type)
+    if field is not None and data:
+        getattr(command, field).schema.schema_data = data
 
 
 def _further(tag: int, path: tuple[int, ...]) -> tuple[int, ...] | None:

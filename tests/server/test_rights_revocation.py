@@ -12,8 +12,10 @@ from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire import commands
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe, MessageMetadata
+from tests.schemas.infos import avro
 from tests.server.rights_model import SUPERUSER
 from tests.server.rights_world import Http, Secured, Who, secured
+from tests.server.schema_client import on_wire
 
 TENANT = {"adminRoles": ["boss"], "allowedClusters": ["standalone"]}
 NAMESPACE = "/admin/v2/namespaces/acme/ns"
@@ -206,3 +208,22 @@ def test_a_proxy_loses_what_the_role_loses_that_it_speaks_for(world: Secured) ->
         take_all(http)
         assert client.next_command().type == BaseCommand.CLOSE_PRODUCER
     http.close()
+
+
+def test_right_is_asked_for_again_where_a_schema_took_long(world: Secured) -> None:
+    """10.13, 10.15: nobody is let in by a right that was taken away while a schema was compared."""
+    large = on_wire(avro(*(f"field{number}=0" for number in range(15_000))))
+    root = world.http(Who(SUPERUSER))
+    with world.raw(Who("app")) as client:
+        command = BaseCommand(type=BaseCommand.PRODUCER)
+        command.producer.topic, command.producer.producer_id, command.producer.request_id = "acme/ns/t", 1, 1
+        command.producer.schema.CopyFrom(large)
+        client.tell(command)
+        take_all(root)
+        answer = client.next_command()
+        if answer.type == BaseCommand.PRODUCER_SUCCESS:  # the machine was quicker: then it is ended as any other
+            answer = client.next_command()
+            assert answer.type == BaseCommand.CLOSE_PRODUCER
+        else:
+            assert answer.error.error == UNAUTHORIZED
+    root.close()

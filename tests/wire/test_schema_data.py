@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large commands without the text of their schema: all else is as it was, and hostile ones cost little."""
+"""Large commands without the data of their schema: all else is as it was, and hostile ones cost little."""
 
 from __future__ import annotations
 
 import pytest
 
 from broker_core.base.errors import RemoteProtocolError
-from broker_core.wire.large_commands import FIELDS_MAX, without_schema_data
+from broker_core.wire.large_commands import FIELDS_MAX, give_schema_data, without_schema_data
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe, Schema
 
 TEXT = b'{"type":"record"}' * 100_000
@@ -35,17 +35,30 @@ def with_schema(kind: str, text: bytes = TEXT) -> BaseCommand:
 
 
 @pytest.mark.parametrize("kind", ["PRODUCER", "SUBSCRIBE", "GET_OR_CREATE_SCHEMA"])
-def test_the_text_goes_and_everything_else_stays(kind: str) -> None:
-    """1.3.1: fields before and behind the schema, its name and its properties."""
-    left = without_schema_data(with_schema(kind).SerializeToString())
-    assert BaseCommand.FromString(left) == with_schema(kind, b"")
+def test_data_is_taken_out_and_put_back(kind: str) -> None:
+    """1.3.1: fields before and behind the schema stay, its name and its properties."""
+    rest, data = without_schema_data(with_schema(kind).SerializeToString())
+    command = BaseCommand.FromString(rest)
+    assert command == with_schema(kind, b"")
+    give_schema_data(command, data)
+    assert command == with_schema(kind)
+
+
+def test_data_that_is_there_twice_is_read_as_protobuf_reads_it() -> None:
+    """1.3.1: the last one counts, wherever it stands."""
+    first, second = with_schema("PRODUCER"), BaseCommand(type="PRODUCER")
+    second.producer.schema.schema_data = b"last"
+    rest, data = without_schema_data(first.SerializePartialToString() + second.SerializePartialToString())
+    command = BaseCommand.FromString(rest)
+    give_schema_data(command, data)
+    assert command == with_schema("PRODUCER", b"last")
 
 
 def test_a_command_that_brings_no_schema_stays_as_it_is() -> None:
     """Long texts of other commands, and of other fields of these, are not for this module to judge."""
     command = BaseCommand(type=BaseCommand.LOOKUP)
     command.lookupTopic.topic, command.lookupTopic.request_id = "t" * 100_000, 1
-    assert without_schema_data(command.SerializeToString()) == command.SerializeToString()
+    assert without_schema_data(command.SerializeToString()) == (command.SerializeToString(), b"")
 
 
 def test_a_command_of_very_many_fields_is_refused() -> None:

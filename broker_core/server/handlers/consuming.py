@@ -22,6 +22,7 @@ from broker_core.base.errors import (
 from broker_core.base.limits import CONSUMER_NAME_BYTES_MAX
 from broker_core.base.names import TopicName, check_properties, check_subscription_name
 from broker_core.base.positions import Position, to_signed64, to_unsigned64
+from broker_core.broker.broker import AnyTopic, is_idle
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.requests import (
     AckId,
@@ -34,7 +35,9 @@ from broker_core.broker.requests import (
     SubscriptionType,
 )
 from broker_core.broker.stats import consumer_stats
+from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.server.channels import ConsumerChannel
+from broker_core.server.handlers.schemas import role_of, schema_in
 from broker_core.server.handlers.transactions import requester_of
 from broker_core.server.session import Session
 from broker_core.wire import commands
@@ -43,6 +46,7 @@ from broker_core.wire.large_commands import LongList
 from broker_core.wire.proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,
+    CommandSubscribe,
     KeySharedMeta,
     MessageIdData,
 )
@@ -50,22 +54,48 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
 # -- joining, leaving
 
 
-def handle_subscribe(session: Session, command: BaseCommand, name: TopicName) -> None:
-    """Join a subscription, or confirm the consumer that this connection already has under the id."""
+def handle_subscribe(session: Session, command: BaseCommand, name: TopicName) -> Iterator[None] | None:
+    """Join a subscription, or confirm the consumer that this connection already has under the id. A schema that it
+    brings is looked at first, unless it takes any."""
     subscribe = command.subscribe
     if subscribe.consumer_id not in session.consumers:
-        request = _subscribe_request(session, command)
+        info = schema_in(subscribe)
+        takes_any = info is not None and info.type is SchemaType.AUTO_CONSUME
+        request = _subscribe_request(session, command, any_schema=takes_any)
         if request.read_compacted and not name.persistent:
             raise NotAllowedError("readCompacted only valid on persistent topics")
         topic = session.node.broker.any_topic(name, create=subscribe.force_topic_creation)
-        forget = partial(session.forget_consumer, subscribe.consumer_id)
-        session.consumers[subscribe.consumer_id] = ConsumerChannel(
-            session.link, subscribe.consumer_id, topic, request, forget
-        )
+        if info is not None and not takes_any:
+            return _join_with_schema(session, subscribe, name, request, info)
+        _join(session, subscribe, topic, request)
+    session.send(commands.success(subscribe.request_id))
+    return None
+
+
+def _join_with_schema(
+    session: Session, subscribe: CommandSubscribe, name: TopicName, request: SubscribeRequest, info: SchemaInfo
+) -> Iterator[None]:
+    """A consumer that is refused has added no schema, and one whose schema is refused is none."""
+    broker = session.node.broker
+
+    def found() -> AnyTopic:  # anew each time: it may be deleted or unloaded meanwhile
+        return broker.any_topic(name, create=subscribe.force_topic_creation)
+
+    admission = yield from session.outcome(broker.schemas.for_consumer(name, info, lambda: is_idle(found())))
+    _join(session, subscribe, found(), request)
+    if admission is not None:
+        broker.schemas.admit(admission, role_of(session))
     session.send(commands.success(subscribe.request_id))
 
 
-def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeRequest:
+def _join(session: Session, subscribe: CommandSubscribe, topic: AnyTopic, request: SubscribeRequest) -> None:
+    forget = partial(session.forget_consumer, subscribe.consumer_id)
+    session.consumers[subscribe.consumer_id] = ConsumerChannel(
+        session.link, subscribe.consumer_id, topic, request, forget
+    )
+
+
+def _subscribe_request(session: Session, command: BaseCommand, *, any_schema: bool) -> SubscribeRequest:
     subscribe, link = command.subscribe, session.link
     metadata = {pair.key: pair.value for pair in subscribe.metadata}
     most = session.node.settings.max_consumer_metadata_size
@@ -91,6 +121,7 @@ def _subscribe_request(session: Session, command: BaseCommand) -> SubscribeReque
         properties=check_properties({pair.key: pair.value for pair in subscribe.subscription_properties}),
         epoch=to_signed64(subscribe.consumer_epoch) if subscribe.HasField("consumer_epoch") else -1,
         read_compacted=subscribe.read_compacted,
+        any_schema=any_schema,
         key_shared=_key_shared_policy(subscribe.keySharedMeta),
         peer=Peer(link.peer_address, link.features.version, metadata),
         requester=requester_of(session),

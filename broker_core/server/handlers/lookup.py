@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lookup of topics: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE, GET_SCHEMA and
-GET_OR_CREATE_SCHEMA.
+"""Lookup of topics: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE, and watches of topics.
 
 One broker owns every topic, so LOOKUP always answers with its own URL. A client compares that text with the URL it
 connected to and opens a second connection if they differ, so it must be the URL that was announced.
@@ -17,7 +16,6 @@ from broker_core.base.errors import (
     NotAllowedError,
     ServerError,
     ServiceNotReadyError,
-    TopicNotFoundError,
 )
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.broker.directory.topic_registry import TopicsMode
@@ -116,37 +114,6 @@ def handle_get_topics_of_namespace(session: Session, command: BaseCommand, names
     result.request_id = asked.request_id
     result.topics.extend(topics)
     session.send(answer)
-
-
-def handle_get_schema(_session: Session, _command: BaseCommand, name: TopicName) -> None:
-    """No schemas are stored yet, so no topic has one."""
-    raise TopicNotFoundError(f"topic {name} has no schema")
-
-
-def schema_refusal(request_id: int, error: ServerError) -> BaseCommand:
-    """The answer to a GET_SCHEMA that is refused."""
-    answer = BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE)
-    answer.getSchemaResponse.request_id = request_id
-    answer.getSchemaResponse.error_code = error_code(error)
-    answer.getSchemaResponse.error_message = str(error)
-    return answer
-
-
-def handle_get_or_create_schema(session: Session, command: BaseCommand, _name: TopicName) -> None:
-    """No schemas are stored yet: an empty version says so, and the client sends its messages without one."""
-    answer = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
-    answer.getOrCreateSchemaResponse.request_id = command.getOrCreateSchema.request_id
-    answer.getOrCreateSchemaResponse.schema_version = b""
-    session.send(answer)
-
-
-def made_schema_refusal(request_id: int, error: ServerError) -> BaseCommand:
-    """The answer to a GET_OR_CREATE_SCHEMA that is refused."""
-    answer = BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
-    answer.getOrCreateSchemaResponse.request_id = request_id
-    answer.getOrCreateSchemaResponse.error_code = error_code(error)
-    answer.getOrCreateSchemaResponse.error_message = str(error)
-    return answer
 
 
 # -- watches: a client is told which topics match its pattern, and of each that comes or goes (PIP-145)

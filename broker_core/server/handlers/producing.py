@@ -6,6 +6,7 @@ Source: Pulsar docs, "Binary protocol - Producer".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from broker_core.base.errors import NotAllowedError, SubscriptionNotFoundError
@@ -15,29 +16,57 @@ from broker_core.base.positions import to_signed64
 from broker_core.broker.broker import AnyTopic
 from broker_core.broker.non_persistent.topic import NonPersistentTopic
 from broker_core.broker.requests import AccessMode, InitialPosition, Peer, ProducerRequest
+from broker_core.schemas.info import SchemaInfo
 from broker_core.server.channels import ProducerChannel
+from broker_core.server.handlers.schemas import role_of, schema_in, version_bytes
 from broker_core.server.handlers.transactions import requester_of
 from broker_core.server.session import Session
 from broker_core.wire import commands
-from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
+from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandProducer
 
 
-def handle_producer(session: Session, command: BaseCommand, name: TopicName) -> None:
+def handle_producer(session: Session, command: BaseCommand, name: TopicName) -> Iterator[None] | None:
     """Create a producer, or confirm the one that this connection already has under the id, unless another connection of
-    the same producer has taken its place since."""
+    the same producer has taken its place since. A schema that it brings is looked at first."""
     producer = command.producer
     channel = session.producers.get(producer.producer_id)
-    if channel is None or channel.producer.closed:
-        request = _producer_request(session, command)
-        topic = session.node.broker.any_topic(name, create=True)
-        if producer.initial_subscription_name:
-            _begin_subscription(topic, producer.initial_subscription_name)
-        forget = partial(session.forget_producer, producer.producer_id)
-        channel = ProducerChannel(
-            session.link, producer.producer_id, topic, request, producer.request_id, session.in_flight, forget
-        )
-        session.producers[producer.producer_id] = channel
+    if channel is not None and not channel.producer.closed:
+        channel.confirm(producer.request_id)
+        return None
+    request = _producer_request(session, command)
+    topic = session.node.broker.any_topic(name, create=True)
+    info = schema_in(producer)
+    if info is not None:
+        return _open_with_schema(session, producer, name, request, info)
+    session.node.broker.schemas.check_schemaless(name)
+    _open(session, producer, topic, request, None).confirm(producer.request_id)
+    return None
+
+
+def _open_with_schema(
+    session: Session, producer: CommandProducer, name: TopicName, request: ProducerRequest, info: SchemaInfo
+) -> Iterator[None]:
+    """A producer that is refused has added no schema, and one whose schema is refused is none."""
+    broker = session.node.broker
+    admission = yield from session.outcome(broker.schemas.for_producer(name, info))
+    topic = broker.any_topic(name, create=True)  # it may have been deleted or unloaded meanwhile
+    channel = _open(session, producer, topic, request, admission.version)
+    broker.schemas.admit(admission, role_of(session))
     channel.confirm(producer.request_id)
+
+
+def _open(
+    session: Session, producer: CommandProducer, topic: AnyTopic, request: ProducerRequest, version: int | None
+) -> ProducerChannel:
+    if producer.initial_subscription_name:
+        _begin_subscription(topic, producer.initial_subscription_name)
+    forget = partial(session.forget_producer, producer.producer_id)
+    channel = ProducerChannel(
+        *(session.link, producer.producer_id, topic, request, producer.request_id, session.in_flight, forget),
+        version_bytes(version),
+    )
+    session.producers[producer.producer_id] = channel
+    return channel
 
 
 def _begin_subscription(topic: AnyTopic, name: str) -> None:
