@@ -9,7 +9,8 @@ next batch (``next``).
     latest(n)   open the transaction of batch n+2; acknowledge the entries of batch n+1 in the one that offset n names
     batch n+1   its replays, too, read entries that nobody else is given, and that are kept as long
     settle      commit by id
-    restart     abort what the newest offset names as ``next``: what was acknowledged in it is in no batch
+    restart     make an offset without entries; when Spark has noted that, abort what the one before names as ``next``:
+                what was acknowledged in it is in no batch, and never will be
 
 An offset can only use what its predecessor names, and only the process that opened a transaction adds to it. So the
 first offset of a process, and one whose predecessor names a transaction that will not last, has no entries and is there
@@ -42,6 +43,7 @@ from broker_core.base.errors import (
     TransactionHasOperationFailedError,
     TransactionNotFoundError,
 )
+from broker_core.wire.heads import TxnId
 from broker_core.wire.transactions import shown
 from pulsarish_spark.queue.entry_ids import Entries
 from pulsarish_spark.queue.queue_offset import BatchLock, QueueOffset
@@ -98,20 +100,35 @@ class QueueLocks:
         self._timeout_ms = round(timeout_s * 1000)
         self._clock = clock
         self._named: Opened | None = None  # by the last offset that was made
+        self._left: TxnId | None = None  # by an earlier process, perhaps with entries that are in no batch
         self._has_begun = False
 
     def begin(self, newest: QueueOffset, *, locks: bool) -> None:
-        """First call of a process, with the newest offset that Spark has noted: free what is in no batch.
+        """First call of a process, with the newest offset that Spark has noted.
 
         ``locks``: whether batches will be locked; NotAllowedError then if the brokers have no transactions.
         """
         if self._has_begun:
             return
         if newest.lock is not None:
-            abort_all(self._client, [newest.lock.next])
+            self._left = newest.lock.next
         if locks:
             self._check()
+        else:
+            self.free()
         self._has_begun = True
+
+    @property
+    def has_left(self) -> bool:
+        """Whether an earlier process may have locked what is in no batch."""
+        return self._left is not None
+
+    def free(self) -> None:
+        """Free that. Not before Spark has noted an offset of this process: one of an earlier process, which may only
+        have been paused, can be noted till then, and the batch would run though others have its messages."""
+        left, self._left = self._left, None
+        if left is not None:
+            abort_all(self._client, [left])
 
     def _check(self) -> None:
         try:

@@ -169,6 +169,26 @@ def test_a_batch_that_was_not_noted_is_free_after_the_restart(
     assert cell.backlog(topic, NAME) == 0
 
 
+def test_a_batch_that_was_not_noted_is_locked_until_another_driver_has_noted_one(
+    share: Start, cell: Broker, topic: str, client: Client
+) -> None:
+    """Its driver may only have been paused, and note it: it would be run though others have its messages."""
+    query = locking(share, cell, topic)
+    cell.send_one_by_one(topic, numbers(0, 10))
+    assert query.trigger() == []
+    assert query.plan() is not None
+    query._begun = None
+    query.stop()
+    with other(client, topic) as consumer:
+        query.restart()
+        assert query.end is not None
+        mine = query._reader.latestOffset(query.end, query._reader.getDefaultReadLimit())
+        assert mine["n"] == query.end["n"] + 1  # Spark lets no other driver note a batch of that number.
+        assert_nothing_comes(consumer)
+        assert query.trigger() == []
+        assert all_of(consumer, 10) == list(range(10))
+
+
 def test_after_its_time_limit_a_batch_is_acknowledged_as_without_locks(
     share: Start, cell: Broker, topic: str, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
