@@ -2,7 +2,7 @@
 """Drivers of a stream as the rig holds them: a process with all that it has started, to be stopped, killed, let go on.
 
 The rig waits until one reaches the step that it watches (``once_points``). A driver is a process that calls the sink as
-Spark does (``once_job``), a whole Spark, or a query in a Spark that stays (``once_spark``).
+Spark does (``once_job``); ``once_sparks`` has those that are queries of a Spark.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -21,17 +21,13 @@ import psutil
 
 from tests.kill.once_job import LOG, Job, run_job
 from tests.kill.once_points import GO, REACHED
-from tests.kill.once_spark import run_spark, serve_spark
 
-TIMEOUT_S: Final = 300.0
-"""A Spark needs 20 s to its second batch; on a machine that is busy enough it has needed two minutes."""
+TIMEOUT_S: Final = 600.0
+"""A Spark needs 20 s to its second batch; on a machine that is busy enough it has needed three minutes."""
 POLL_S: Final = 0.005
 
 processes: Final = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["tests.kill.once_job", "tests.kill.once_spark"])
-
-RUNS: Final[dict[str, Callable[[Job], None]]] = {"process": run_job, "spark": run_spark}
-"""Forms of a driver."""
 
 
 class HangingError(Exception):
@@ -89,12 +85,16 @@ class Run:
 class ProcessDriver:
     """A driver of its own, which may be killed."""
 
-    def __init__(self, form: str, job: Job) -> None:
+    def __init__(self, job: Job) -> None:
         self._run = Run(job.folder)
-        self._process = processes.Process(target=RUNS[form], args=(job,))
-        self._process.start()
+        self._process = self._started(job)
         self._stopped: list[psutil.Process] = []
         self._survivor: psutil.Process | None = None
+
+    def _started(self, job: Job) -> ForkServerProcess:
+        process = processes.Process(target=run_job, args=(job,))
+        process.start()
+        return process
 
     @property
     def is_running(self) -> bool:
@@ -120,11 +120,18 @@ class ProcessDriver:
 
     def kill(self, but: int | None = None) -> None:
         """SIGKILL, to every process of it, or to all but one. None sees the end of another one."""
-        self.stop()
-        self._signal(signal.SIGKILL, but)
         if but is not None:
-            self._survivor = psutil.Process(but)
-            self._survivor.resume()
+            self._spare(but)
+        self._kill_all_but(() if but is None else (but,))
+
+    def _spare(self, pid: int) -> None:
+        self._survivor = psutil.Process(pid)
+
+    def _kill_all_but(self, spared: Collection[int]) -> None:
+        ProcessDriver.stop(self)
+        for each in self._stopped:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.send_signal(signal.SIGCONT if each.pid in spared else signal.SIGKILL)
         self._process.join(TIMEOUT_S)
 
     def end(self) -> str:
@@ -137,7 +144,7 @@ class ProcessDriver:
 
     def clear_away(self) -> None:
         if self.is_running:
-            self.kill()
+            self._kill_all_but(())
         if self._is_survived() and self._survivor is not None:
             self._survivor.kill()
 
@@ -156,67 +163,10 @@ class ProcessDriver:
             return [root, *root.children(recursive=True)]
         return []
 
-    def _signal(self, number: signal.Signals, but: int | None = None) -> None:
+    def _signal(self, number: signal.Signals) -> None:
         for each in self._stopped:
-            if each.pid != but:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.send_signal(number)
-
-
-class SparkSession:
-    """A Spark that stays, and runs one driver at a time."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True)
-        self.log = folder / LOG
-        self.pipe, theirs = multiprocessing.Pipe()
-        self.process = processes.Process(target=serve_spark, args=(theirs, self.log))
-        self.process.start()
-        theirs.close()
-        self.is_free = threading.Lock()
-        if not self.pipe.poll(TIMEOUT_S):
-            raise HangingError(f"Spark does not start, see {self.log}")
-        self.pipe.recv()
-
-    def close(self) -> None:
-        self.pipe.close()
-        self.process.join(TIMEOUT_S)
-        self.process.kill()
-
-
-class SessionDriver:
-    """A driver in a Spark that stays."""
-
-    def __init__(self, session: SparkSession, job: Job) -> None:
-        self._run = Run(job.folder)
-        self._session = session
-        self._answer: str | None = None
-        session.is_free.acquire()
-        session.pipe.send(job)
-
-    @property
-    def is_running(self) -> bool:
-        if self._answer is None and self._session.pipe.poll():
-            self._answer = str(self._session.pipe.recv())
-            self._session.is_free.release()
-        return self._answer is None
-
-    def reached(self) -> int | None:
-        wait_until(lambda: self._run.waiting() is not None or not self.is_running, "the driver reaches no step")
-        return self._run.waiting()
-
-    def go_on(self) -> None:
-        self._run.go_on()
-
-    def end(self) -> str:
-        wait_until(lambda: not self.is_running, f"the query does not end, see {self._session.log}")
-        return self._answer or ""
-
-    def clear_away(self) -> None:
-        """Its Spark stays; HangingError if the query does not end."""
-        if self.is_running and self._run.waiting() is not None:
-            self.go_on()
-        self.end()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.send_signal(number)
 
 
 def wait_until(holds: Callable[[], object], otherwise: str) -> None:

@@ -12,6 +12,7 @@ from pulsarish_spark.sink import exactly_once, writer
 from pulsarish_spark.sink.decisions import ControlLog
 from pulsarish_spark.sink.endings import abort_all
 from pulsarish_spark.sink.exactly_once import Run
+from pulsarish_spark.sink.inputs import SourceInputs
 
 
 def lie(name: str) -> None:
@@ -73,6 +74,12 @@ def _commit_at_once() -> None:
     _replace(writer, "send_within", sent)
 
 
+def _give_locks_back() -> None:
+    """A driver that begins gives the messages of the batch that it runs again back to the broker."""
+    begin = SourceInputs.begin
+    _replace(SourceInputs, "begin", lambda self, _own: begin(self, None))
+
+
 LIES: Final[dict[str, tuple[Callable[[], None], str]]] = {
     "written-again": (_write_again, "duplicated"),
     "undecided-kept": (_keep_undecided, "hanging"),
@@ -80,5 +87,6 @@ LIES: Final[dict[str, tuple[Callable[[], None], str]]] = {
     "fence-ignored": (_ignore_fence, "hanging"),
     "nothing-intended": (_intend_nothing, "hanging"),
     "committed-at-once": (_commit_at_once, "duplicated"),
+    "locks-given-back": (_give_locks_back, "duplicated"),
 }
 """Name -> the bug, and what comes of it."""

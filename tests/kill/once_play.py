@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One play: a stream that is written exactly once, one fault at one step of its second batch, and its end.
+"""One play: a stream that is written exactly once, one fault at one step of one batch, and its end.
 
 Faults, by their victims:
 
@@ -22,37 +22,40 @@ import signal
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar, get_args
 
 from broker_core.base.names import TopicName
 from broker_core.client.admin import AdminApi
 from tests.kill.once_brokers import Killable
-from tests.kill.once_drivers import Driver, HangingError, ProcessDriver, SessionDriver, SparkSession, wait_until
+from tests.kill.once_drivers import Driver, HangingError, ProcessDriver, wait_until
 from tests.kill.once_job import Job, rows_of
-from tests.kill.once_points import DECIDED, NEVER, SETTLING, STEPS, TASK_STEPS, Step, Watch, batches_done
+from tests.kill.once_points import DECIDED, NEVER, SETTLING, SOURCE_STEPS, STEPS, TASK_STEPS, Step, Watch, batches_done
 from tests.kill.once_spark import feed
+from tests.kill.once_sparks import SessionDriver, SparkDriver, SparkGroup, SparkSession
 from tests.kill.once_verification import Seen, look
 
 Victim = Literal["driver", "twice", "paused", "zombie", "worker", "broker"]
 VICTIMS: Final[tuple[Victim, ...]] = get_args(Victim)
 FORMS: Final = ("process", "spark")
-KILLED_BATCH: Final = 1
 BATCHES: Final = 3
 TASKS_MAX: Final = 3
 PARTITIONS: Final = 2
 STARTS_MAX: Final = 4
 IN_FLIGHT_S_MAX: Final = 0.02
 
-STEPS_OF: Final[dict[Victim, tuple[Step, ...]]] = {
-    "driver": STEPS,
-    "twice": STEPS,
-    "paused": STEPS,
-    "zombie": ("intended", "writing", "left"),
-    "worker": TASK_STEPS,
-    "broker": STEPS,
-}
+PROTOCOLS: Final = ("sink", "queue", "job")
+
+
+def steps_of(protocol: str, victim: Victim) -> tuple[Step, ...]:
+    """The steps at which ``victim`` can be struck."""
+    if victim == "zombie":
+        return TASK_STEPS[1:]  # A task that has not begun does nothing that others could see.
+    if victim == "worker":
+        return TASK_STEPS
+    left_out = {"sink": SOURCE_STEPS, "queue": (), "job": (*SOURCE_STEPS, "logged")}[protocol]
+    return tuple(each for each in STEPS if each not in left_out)
 
 
 D = TypeVar("D", bound=Driver)
@@ -61,6 +64,7 @@ D = TypeVar("D", bound=Driver)
 class Kind(NamedTuple):
     """A kind of fault."""
 
+    protocol: str
     form: str
     victim: Victim
     step: Step
@@ -71,6 +75,7 @@ class Outcome:
     """What came of one play. ``faults``: processes, or trees of them, that were killed or paused."""
 
     broker: str
+    protocol: str
     form: str
     victim: str
     step: str
@@ -88,17 +93,21 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a play takes place. ``session``: the Spark that stays, where one is needed."""
+    """Where a play takes place. ``session``: the Spark that stays, and ``group`` those that are killed, where drivers
+    are queries of a Spark."""
 
     broker: str
     server: Killable
     folder: Path
     lie: str = ""
     session: SparkSession | None = None
+    group: SparkGroup | None = None
 
 
 class Play:
-    """``seed`` decides what the kind leaves open."""
+    """The protocol of the sink alone. ``seed`` decides what the kind leaves open."""
+
+    killed_batch = 1
 
     def __init__(self, place: Place, kind: Kind, seed: int) -> None:
         self._place = place
@@ -119,21 +128,29 @@ class Play:
             seen = self._played()
         except HangingError as failure:
             seen = Seen(0, 0, 0, str(failure))
+            if self._place.group is not None:
+                self._place.group.leave()
         finally:
-            for each in self._drivers:
-                each.clear_away()
+            self._clear_away()
         kind, seconds = self._kind, round(time.monotonic() - began, 1)
-        about = (self._place.broker, kind.form, kind.victim, kind.step, self._seed)
+        about = (self._place.broker, *kind, self._seed)
         return Outcome(*about, self._faults, self._restarts, seen, seconds)
+
+    def _clear_away(self) -> None:
+        for each in self._drivers:
+            each.clear_away()
 
     def _played(self) -> Seen:
         self._prepare()
-        STRIKES[self._kind.victim](self)
+        self._strike()
         self._go_through(BATCHES)
         self._feed(BATCHES)
         self._go_through(BATCHES + 1)
         expected = [row for batch in range(BATCHES + 1) for row in rows_of(batch)]
         return look(self._job(NEVER), self._place.server.http_url, expected)
+
+    def _strike(self) -> None:
+        STRIKES[self._kind.victim](self)
 
     def _prepare(self) -> None:
         with AdminApi(self._place.server.http_url, timeout_s=60) as admin:
@@ -146,35 +163,41 @@ class Play:
         if self._kind.form == "spark":
             feed(self._checkpoint, batch, rows_of(batch))
 
+    def _while_away(self) -> None:
+        """What others do while no driver is there."""
+
     # -- faults
 
     def kill_driver(self) -> None:
         driver = self._start_of_its_own(self._kind.step)
-        _reached(driver)
+        self._reached(driver)
         driver.kill()
+        self._while_away()
 
     def kill_twice(self) -> None:
         self.kill_driver()
         decided = self._kind.step in DECIDED
-        second = self._start_of_its_own(self._dice.choice(("begun", SETTLING) if decided else STEPS))
+        steps = steps_of(self._kind.protocol, "twice")
+        second = self._start_of_its_own(self._dice.choice(("begun", SETTLING) if decided else steps))
         if second.reached() is not None:  # Else nothing was left to be settled, or Spark had noted the batch.
             second.kill()
             self._faults = 2
 
     def pause(self) -> None:
         old = self._start_of_its_own(self._kind.step)
-        _reached(old)
+        self._reached(old)
         old.stop()
         self._go_on_beside(old)
 
     def leave_a_zombie(self) -> None:
         old = self._start_of_its_own(self._kind.step)
-        old.kill(but=_reached(old))
+        old.kill(but=self._reached(old))
         self._go_on_beside(old)
 
     def _go_on_beside(self, old: ProcessDriver) -> None:
         """Have another driver do the batch, and let the old one go on: beside that one, or when it has ended."""
-        done = KILLED_BATCH + 1 + (self._kind.step == "logged")
+        self._while_away()
+        done = self.killed_batch + 1 + (self._kind.step == "logged")
         other = self._start(NEVER)
         if self._dice.random() < 0.5:
             wait_until(lambda: batches_done(self._checkpoint) >= done or not other.is_running, "no batch is done")
@@ -187,14 +210,14 @@ class Play:
 
     def kill_worker(self) -> None:
         driver = self._start(self._kind.step)
-        os.kill(_reached(driver), signal.SIGKILL)
+        os.kill(self._reached(driver), signal.SIGKILL)
         if failure := driver.end():
             raise HangingError(f"the query fails by the end of a worker: {failure}")
 
     def kill_broker(self) -> None:
         server = self._place.server
         driver = self._start(self._kind.step)
-        _reached(driver)
+        self._reached(driver)
         if is_in_flight := self._dice.random() < 0.5:
             driver.go_on()
             time.sleep(self._dice.uniform(0, IN_FLIGHT_S_MAX))
@@ -205,6 +228,13 @@ class Play:
         self._restarts += bool(driver.end())
 
     # -- drivers
+
+    def _reached(self, driver: Driver) -> int:
+        """The process that waits at the step; HangingError where nobody comes there."""
+        pid = driver.reached()
+        if pid is None:
+            raise HangingError(f"the driver did not come to its step: {driver.end() or 'it ended in order'}")
+        return pid
 
     def _go_through(self, batches: int) -> None:
         """Have drivers do so many batches; one that fails is followed by another."""
@@ -224,7 +254,8 @@ class Play:
         return self._kept(SessionDriver(session, self._job(step, batches)))
 
     def _start_of_its_own(self, step: str, batches: int = BATCHES) -> ProcessDriver:
-        return self._kept(ProcessDriver(self._kind.form, self._job(step, batches)))
+        job, group = self._job(step, batches), self._place.group
+        return self._kept(ProcessDriver(job) if group is None else SparkDriver(group, job))
 
     def _kept(self, driver: D) -> D:
         self._drivers.append(driver)
@@ -232,10 +263,27 @@ class Play:
 
     def _job(self, step: str, batches: int = BATCHES) -> Job:
         folder = self._folder / f"run-{len(self._drivers)}"
-        watch = Watch(str(folder), self._checkpoint, step, KILLED_BATCH, self._place.lie)
         several = step == self._kind.step  # A step amid the commits needs more than one.
         tasks = self._dice.randint(2 if several else 1, TASKS_MAX)
+        ends = self._dice.randint(1, max(tasks - 1, 1)) if several else 1
+        watch = Watch(str(folder), self._checkpoint, step, self.killed_batch, self._place.lie, ends)
         return Job(self._place.server.service_url, self._topic, tasks, batches, self._dice.randrange(1000), watch)
+
+
+class JobPlay(Play):
+    """A batch write with a name, which is run until it succeeds, and once more."""
+
+    killed_batch = 0
+
+    def _played(self) -> Seen:
+        self._prepare()
+        self._strike()
+        self._go_through(1)
+        self._go_through(1)
+        return look(self._job(NEVER), self._place.server.http_url, rows_of(0))
+
+    def _job(self, step: str, batches: int = 1) -> Job:
+        return replace(super()._job(step, batches), is_batch=True)
 
 
 STRIKES: Final[dict[Victim, Callable[[Play], None]]] = {
@@ -246,11 +294,3 @@ STRIKES: Final[dict[Victim, Callable[[Play], None]]] = {
     "worker": Play.kill_worker,
     "broker": Play.kill_broker,
 }
-
-
-def _reached(driver: Driver) -> int:
-    """The process that waits at the step; HangingError where nobody comes there."""
-    pid = driver.reached()
-    if pid is None:
-        raise HangingError(f"the driver did not come to its step: {driver.end() or 'it ended in order'}")
-    return pid

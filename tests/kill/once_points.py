@@ -16,7 +16,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.datasource import InputPartition, WriterCommitMessage
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from broker_core.base.errors import PulsarishError
@@ -25,17 +26,32 @@ from broker_core.client import Client
 from broker_core.wire.heads import TxnId
 from pulsarish_spark.sink.control_topic import ControlTopic
 from pulsarish_spark.sink.decisions import Begun, Decision, Intent, Record
-from pulsarish_spark.sink.writer import PulsarishStreamWriter
+from pulsarish_spark.sink.writer import PulsarishBatchWriter, PulsarishStreamWriter
 from pulsarish_spark.source import PulsarishSource
+from pulsarish_spark.stream_reader import PulsarishStreamReader
 from tests.kill.once_lies import lie
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Step = Literal[
-    "begun", "started", "intended", "writing", "left", "written", "decided", "committing", "committed", "logged"
+    "given",
+    "noted",
+    "planned",
+    "begun",
+    "started",
+    "intended",
+    "writing",
+    "left",
+    "written",
+    "decided",
+    "committing",
+    "committed",
+    "logged",
 ]
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
+SOURCE_STEPS: Final[tuple[Step, ...]] = ("given", "noted", "planned")
+"""Steps of a source that is a queue."""
 TASK_STEPS: Final[tuple[Step, ...]] = ("started", "intended", "writing", "left")
 """Steps that a worker reaches; the driver reaches the others."""
 DECIDED: Final[tuple[Step, ...]] = ("decided", "committing", "committed", "logged")
@@ -45,6 +61,9 @@ SETTLING: Final = "settling"
 NEVER: Final = "never"
 
 WORDS: Final[dict[str, str]] = {
+    "given": "the batch is locked, Spark has not noted it",
+    "noted": "Spark has noted the batch",
+    "planned": "its tasks are planned",
     "begun": "the batch has begun",
     "started": "a task has begun",
     "intended": "a task has told of its transaction",
@@ -52,7 +71,7 @@ WORDS: Final[dict[str, str]] = {
     "left": "a task has written all of its rows",
     "written": "all tasks are done",
     "decided": "the batch is decided",
-    "committing": "one of its transactions is committed",
+    "committing": "some of its transactions are committed",
     "committed": "all are committed, Spark has not noted it",
     "logged": "Spark has noted that the batch is done",
 }
@@ -72,6 +91,8 @@ class Watch:
     step: str = NEVER
     batch: int = 0
     lie: str = ""
+    ends: int = 1
+    """Transactions that are ended before "committing" and "settling"."""
 
     def options(self) -> dict[str, str]:
         """Options of Spark that say so."""
@@ -81,7 +102,8 @@ class Watch:
     def of(cls, options: Mapping[str, str]) -> Watch:
         """The watch that ``options`` carry."""
         given = {each.name: options[_PREFIX + each.name] for each in fields(cls)}
-        return cls(given["folder"], given["checkpoint"], given["step"], int(given["batch"]), given["lie"])
+        numbers = int(given.pop("batch")), int(given.pop("ends"))
+        return cls(**given, batch=numbers[0], ends=numbers[1])
 
 
 def batches_done(checkpoint: str) -> int:
@@ -97,6 +119,8 @@ def batches_done(checkpoint: str) -> int:
 _watch: Watch | None = None
 _ends_are_commits = False
 """Whether this process has decided about its batch, and not begun the next one."""
+_ends = 0
+"""Transactions that it has ended since."""
 
 
 def watch(new: Watch) -> None:
@@ -129,11 +153,11 @@ def _wrap() -> None:
     append, end = ControlTopic.append, Client.end_transactions
 
     def appended(self: ControlTopic, record: Record) -> Position:
-        global _ends_are_commits
+        global _ends_are_commits, _ends
         if isinstance(record, Begun):
             reach("logged")
         position = append(self, record)
-        _ends_are_commits = isinstance(record, Decision)
+        _ends_are_commits, _ends = isinstance(record, Decision), 0
         steps: tuple[tuple[type[Record], str], ...] = ((Begun, "begun"), (Intent, "intended"), (Decision, "decided"))
         for kind, step in steps:
             if isinstance(record, kind):
@@ -141,10 +165,13 @@ def _wrap() -> None:
         return position
 
     def ended(self: Client, txn_ids: Sequence[TxnId], *, commit: bool) -> list[PulsarishError | None]:
+        global _ends
         outcomes = []
         for txn_id in txn_ids:  # One by one, so that some are not ended yet when one is.
             outcomes += end(self, [txn_id], commit=commit)
-            reach("committing" if _ends_are_commits else SETTLING)
+            _ends += 1
+            if _watch is not None and _ends >= _watch.ends:
+                reach("committing" if _ends_are_commits else SETTLING)
         return outcomes
 
     names: tuple[tuple[Any, str, object], ...] = (
@@ -172,12 +199,48 @@ class WatchedWriter(PulsarishStreamWriter):
         reach("committed")
 
 
+class WatchedJob(PulsarishBatchWriter):
+    """The batch sink that users have, with a watch."""
+
+    watch: Watch
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        watch(self.watch)
+        message = super().write(_noticed(iterator))
+        reach("left")
+        return message
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        reach("written")
+        super().commit(messages)
+        reach("committed")
+
+
 def _noticed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """``batches``, of which the sink has written one when it asks for the next."""
     reach("started")
     for batch in batches:
         yield batch
         reach("writing")
+
+
+class WatchedReader(PulsarishStreamReader):
+    """The stream source that users have, with a watch."""
+
+    watch: Watch
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        reach("logged")
+        end = super().latestOffset(start, limit)
+        if end != start:
+            reach("given")
+        return end
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+        reach("noted")
+        planned = super().partitions(start, end)
+        reach("planned")
+        return planned
 
 
 class WatchedSource(PulsarishSource):
@@ -192,8 +255,22 @@ class WatchedSource(PulsarishSource):
         return FORMAT
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarishStreamWriter:  # noqa: N802 - Spark's name
-        made = super().streamWriter(schema, overwrite)
         watch(self._watch)
+        made = super().streamWriter(schema, overwrite)
         made.__class__ = WatchedWriter
+        made.__dict__["watch"] = self._watch
+        return made
+
+    def writer(self, schema: StructType, overwrite: bool) -> PulsarishBatchWriter:
+        watch(self._watch)
+        made = super().writer(schema, overwrite)
+        made.__class__ = WatchedJob
+        made.__dict__["watch"] = self._watch
+        return made
+
+    def streamReader(self, schema: StructType) -> PulsarishStreamReader:  # noqa: N802 - Spark's name
+        watch(self._watch)
+        made = super().streamReader(schema)
+        made.__class__ = WatchedReader
         made.__dict__["watch"] = self._watch
         return made

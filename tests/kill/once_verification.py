@@ -51,10 +51,11 @@ def compared(expected: Iterable[str], found: Iterable[str], hanging: str = "") -
     )
 
 
-def look(job: Job, http_url: str, expected: Iterable[str]) -> Seen:
-    """Read all partitions to their ends, and ask about every transaction that a task has told of."""
+def look(job: Job, http_url: str, expected: Iterable[str], elsewhere: Iterable[str] = ()) -> Seen:
+    """Read all partitions to their ends, and ask about every transaction that a task has told of. Rows that are
+    ``elsewhere`` count as found."""
     with Client(job.service_url, operation_timeout_s=60) as client:
-        found: list[str] = []
+        found = [*elsewhere]
         hanging: list[str] = []
         for name in client.partition_names(job.topic):
             rows, is_whole = _read(client, name)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.kill.once_lies import LIES
-from tests.kill.once_play import FORMS, STEPS_OF, VICTIMS, Kind, Outcome
+from tests.kill.once_play import FORMS, PROTOCOLS, VICTIMS, Kind, Outcome, steps_of
 from tests.kill.once_points import STEPS
 from tests.kill.once_rig import Wanted, table
 from tests.kill.once_verification import Seen, compared
@@ -23,9 +23,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def run_rig(folder: Path, *options: str) -> tuple[int, list[dict[str, Any]], str]:
     """One run on our broker: exit code, outcomes, and everything it said."""
     outcomes = folder / "outcomes.json"
-    command = [sys.executable, "-m", "tests.kill.once_rig", "--only", "pulsarish", "--json", str(outcomes), *options]
+    command = [sys.executable, "-m", "tests.kill.once_rig", "--only", "pulsarish", "--json", str(outcomes)]
     done = subprocess.run(
-        [*command, "--seed", "1", "--folder", str(folder / "run")],
+        [*command, *options, "--seed", "1", "--folder", str(folder / "run")],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -38,10 +38,21 @@ def run_rig(folder: Path, *options: str) -> tuple[int, list[dict[str, Any]], str
 
 @pytest.mark.slow
 @pytest.mark.apart
-@pytest.mark.parametrize(("victim", "step"), [("paused", "written"), ("twice", "committing"), ("broker", "decided")])
-def test_rows_are_there_once_after_a_fault(tmp_path: Path, victim: str, step: str) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "victim", "step"),
+    [
+        ("sink", "paused", "written"),
+        ("sink", "twice", "committing"),
+        ("sink", "broker", "decided"),
+        ("queue", "driver", "committing"),
+        ("queue", "paused", "planned"),
+        ("job", "driver", "committing"),
+    ],
+)
+def test_rows_are_there_once_after_a_fault(tmp_path: Path, protocol: str, victim: str, step: str) -> None:
     """`make exactly-once-kills` has every step, whole Sparks, and Apache Pulsar."""
-    code, (found,), talk = run_rig(tmp_path, "--form", "process", "--victim", victim, "--step", step)
+    kind = ("--protocol", protocol, "--form", "process", "--victim", victim, "--step", step)
+    code, (found,), talk = run_rig(tmp_path, *kind)
     assert code == 0, talk
     assert found["faults"] == 1 + (victim == "twice")
 
@@ -50,25 +61,26 @@ def test_rows_are_there_once_after_a_fault(tmp_path: Path, victim: str, step: st
 @pytest.mark.spark
 def test_rows_are_there_once_after_the_kill_of_a_whole_spark(tmp_path: Path) -> None:
     """Where some of the batch is committed and some is not."""
-    code, _, talk = run_rig(tmp_path, "--form", "spark", "--victim", "driver", "--step", "committing")
+    kind = ("--protocol", "sink", "--form", "spark", "--victim", "driver", "--step", "committing")
+    code, _, talk = run_rig(tmp_path, *kind)
     assert code == 0, talk
 
 
 @pytest.mark.slow
 @pytest.mark.apart
 @pytest.mark.parametrize(
-    ("name", "victim", "step"),
+    ("name", "protocol", "victim", "step"),
     [
-        ("written-again", "driver", "committed"),
-        ("decision-forgotten", "driver", "decided"),
-        ("committed-at-once", "worker", "left"),
+        ("written-again", "sink", "driver", "committed"),
+        ("decision-forgotten", "sink", "driver", "decided"),
+        ("committed-at-once", "sink", "worker", "left"),
+        ("locks-given-back", "queue", "driver", "planned"),
     ],
 )
-def test_a_bug_of_the_sink_is_found_out(tmp_path: Path, name: str, victim: str, step: str) -> None:
+def test_a_bug_of_source_or_sink_is_found_out(tmp_path: Path, name: str, protocol: str, victim: str, step: str) -> None:
     """`--lie` has others; a rig that was never seen to complain cannot be trusted."""
-    code, (found,), talk = run_rig(
-        tmp_path, "--form", "process", "--lie", name, "--victim", victim, "--step", step
-    )  # fmt: skip
+    kind = ("--protocol", protocol, "--form", "process", "--victim", victim, "--step", step)
+    code, (found,), talk = run_rig(tmp_path, *kind, "--lie", name)
     assert code == 1, talk
     assert found["seen"][LIES[name][1]], talk
 
@@ -92,19 +104,22 @@ def test_a_row_that_is_twice_does_not_make_up_for_one_that_is_lost(rows: list[st
 
 def test_faults_are_spread_over_all_kinds() -> None:
     """As many on each broker as were asked for; without a number one of each kind."""
-    kinds = Wanted(("pulsarish",), FORMS, VICTIMS, STEPS, None, 1).kinds()
-    assert len(kinds) == len(set(kinds)) == len(FORMS) * sum(len(steps) for steps in STEPS_OF.values())
-    many = Wanted(("pulsarish",), ("process",), VICTIMS, STEPS, 100, 1).kinds()
+    kinds = Wanted(("pulsarish",), PROTOCOLS, FORMS, VICTIMS, STEPS, None, 1).kinds()
+    counts = {protocol: sum(len(steps_of(protocol, victim)) for victim in VICTIMS) for protocol in PROTOCOLS}
+    assert len(kinds) == len(set(kinds)) == len(FORMS) * (counts["sink"] + counts["queue"]) + counts["job"]
+    many = Wanted(("pulsarish",), ("sink",), ("process",), VICTIMS, STEPS, 100, 1).kinds()
     assert len(many) == 100
     assert {many.count(kind) for kind in many} == {2, 3}
-    assert Wanted(("apache",), ("spark",), ("worker",), ("left",), None, 1).kinds() == [Kind("spark", "worker", "left")]
+    assert Wanted(("apache",), ("sink",), ("spark",), ("worker",), ("left",), None, 1).kinds() == [
+        Kind("sink", "spark", "worker", "left")
+    ]
 
 
 def test_one_bad_fault_shows_in_the_table() -> None:
     """Sums would hide it among the good ones of its kind."""
-    good = Outcome("pulsarish", "process", "driver", "left", 1, 1, 0, Seen(0, 0, 0), 1.0)
-    bad = Outcome("pulsarish", "process", "driver", "left", 1, 1, 0, Seen(0, 1, 0), 1.0)
-    hung = Outcome("pulsarish", "process", "driver", "left", 1, 1, 0, Seen(0, 0, 0, "a reader waits"), 1.0)
+    good = Outcome("pulsarish", "sink", "process", "driver", "left", 1, 1, 0, Seen(0, 0, 0), 1.0)
+    bad = Outcome("pulsarish", "sink", "process", "driver", "left", 1, 1, 0, Seen(0, 1, 0), 1.0)
+    hung = Outcome("pulsarish", "sink", "process", "driver", "left", 1, 1, 0, Seen(0, 0, 0, "a reader waits"), 1.0)
     assert "NOT" not in "".join(table([good, good]))
     assert "NOT" in "".join(table([good, bad, good]))
     assert "NOT" in "".join(table([good, good, hung]))
