@@ -65,6 +65,8 @@ class BrokerModel:
         self.acked: set[int] = set()
         self.forgotten: set[int] = set()
         """What was acknowledged, and was not written when the broker died."""
+        self.was_forgotten: set[int] = set()
+        """All that others may have been given for that."""
         self.given: Counter[int] = Counter()
         self.opened = 0
         self.in_order: list[int] = []
@@ -376,6 +378,24 @@ class SharedQueryMachine(RuleBasedStateMachine):
         self.done += 1
         self.planned = False
 
+    @rule()
+    def whole_batches(self) -> None:
+        """Two batches, each from the broker to its end: the first of a process may have no entries."""
+        for _ in range(2):
+            self.publish(4)
+            if not self.runs:
+                self.next_batch(log=True)
+            if self.runs:
+                self.plan()
+                self.check()
+                self.finish()
+
+    def check(self) -> None:
+        """What is promised, amid a rule."""
+        self.nothing_is_acknowledged_too_early()
+        self.each_entry_is_in_one_batch()
+        self.at_most_one_batch_is_noted_and_not_acknowledged()
+
     # -- what happens to it
 
     @rule()
@@ -399,6 +419,7 @@ class SharedQueryMachine(RuleBasedStateMachine):
         lost = set(self.broker.in_order[-acks:] if acks else ()) - self.rivals
         self.broker.acked -= lost
         self.broker.forgotten |= lost
+        self.broker.was_forgotten |= lost
         for source in SOURCES:
             self.intake.lose(source)
         self.intake.give()
@@ -443,6 +464,7 @@ class SharedQueryMachine(RuleBasedStateMachine):
                 if len(self.offsets) == before:
                     break
             self.plan()
+            self.check()
             self.finish()
         processed = self.rivals.union(*(self._entries(number) for number in range(self.done)))
         assert processed == set(range(self.broker.entries)) == self.broker.acked
@@ -475,17 +497,18 @@ class LockingQueryMachine(SharedQueryMachine):
         self.known: set[int] = set()
         """Acknowledged, by others, when the query held it."""
 
+    @precondition(lambda self: not self.runs and not self.broker.forgotten)
     @rule()
     def time_passes(self) -> None:
-        """A batch that runs, and one that was away before, are not longer than a lock lasts."""
-        if not self.runs:
-            CLOCK.sleep(LOCK_S / 4)
-            self.broker.end_overdue()
+        """A batch that runs, and one that was away before, are not longer than a lock lasts; then Spark asks again."""
+        CLOCK.sleep(LOCK_S / 4)
+        self.broker.end_overdue()
+        self.next_batch(log=True)
 
-    @precondition(lambda self: self.runs)
+    @precondition(lambda self: self.runs and not self.broker.forgotten)
     @rule()
     def time_limit(self) -> None:
-        """The batch that is noted is away for too long."""
+        """The batch that is noted is away for too long. By then a broker has told all that it had forgotten."""
         CLOCK.sleep(LOCK_S + 1)
         self.broker.end_overdue()
         self.is_late = True
@@ -505,9 +528,13 @@ class LockingQueryMachine(SharedQueryMachine):
         """While its lock lasts."""
         if not self.is_late:
             noted = set().union(*(self._entries(number) for number in range(len(self.offsets))))
-            assert not noted & self.rivals
+            assert not noted & self.rivals - self.broker.was_forgotten
             if self.runs:
                 assert self._entries(len(self.offsets) - 1) <= self.broker.pending.keys()
+
+    def check(self) -> None:
+        super().check()
+        self.a_noted_batch_is_nobody_elses()
 
     def teardown(self) -> None:
         super().teardown()
