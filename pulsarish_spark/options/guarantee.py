@@ -18,6 +18,9 @@ TIMEOUT_S_DEFAULT: Final = 3600.0
 AT_LEAST_ONCE: Final = '.option("deliveryGuarantee", "at-least-once")'
 """The way out where transactions cannot be used."""
 
+_INTENTS: Final = f"{SPARK_SINK_PREFIX}~intents"
+"""No id has that letter."""
+
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _HASH_DIGITS: Final = 32
 _OF_LOCKS: Final = "a batch read acknowledges nothing; remove it"
@@ -93,6 +96,7 @@ class ExactlyOnce:
     """How rows are written exactly once, where the brokers have transactions.
 
     ``control``: the control topic; "" for a batch write without an id, and for a stream whose name is not known.
+    ``intents``: the topic in which the tasks of batch writes without ids tell of their transactions.
     ``is_asked_for``: by the user, so that it is an error where it cannot be had; else it is the default.
     """
 
@@ -100,6 +104,7 @@ class ExactlyOnce:
     timeout_s: float = TIMEOUT_S_DEFAULT
     is_asked_for: bool = False
     assumes_committed: bool = False
+    intents: str = ""
 
 
 def exactly_once_of(given: Mapping[str, Any], side: Side, checkpoint: str) -> ExactlyOnce | None:
@@ -118,11 +123,13 @@ def exactly_once_of(given: Mapping[str, Any], side: Side, checkpoint: str) -> Ex
         if is_asked_for:
             raise ConfigError(f"{topic} keeps nothing, so no row is there exactly once", hint=f"use {AT_LEAST_ONCE}")
         return None
+    control = _control_topic(given, topic, side, checkpoint, is_asked_for=is_asked_for)
     return ExactlyOnce(
-        _control_topic(given, topic, side, checkpoint, is_asked_for=is_asked_for),
+        control,
         given.get("transactionTimeoutMs", TIMEOUT_S_DEFAULT),
         is_asked_for,
         given.get("onUnknownTransaction") == "assumeCommitted",
+        "" if control or side is Side.STREAM_WRITE else f"persistent://{topic.namespace_name}/{_INTENTS}",
     )
 
 

@@ -181,7 +181,7 @@ class ControlLog:
         self.left: dict[str, Input] = {}
         """The last input of each source, if no valid decision names it."""
         self._begun_at: dict[str, Position] = {}
-        self._undecided: dict[TxnId, None] = {}
+        self._undecided: dict[TxnId, str] = {}
         self._since: dict[str, Position] = {}
         """Where the newest process of each source has begun."""
         self._coming: dict[str, Input] = {}
@@ -198,7 +198,7 @@ class ControlLog:
                 self.keep_from = position
         elif isinstance(record, Intent):
             if self.last is None or record.txn_id not in self.last.txn_ids:
-                self._undecided[record.txn_id] = None
+                self._undecided[record.txn_id] = record.run
         elif isinstance(record, GivenUp):
             if record.run == self.run:
                 self.run = ""
@@ -218,6 +218,10 @@ class ControlLog:
     def undecided(self) -> tuple[TxnId, ...]:
         """Transactions of which no valid decision says that they are to be committed."""
         return tuple(self._undecided)
+
+    def undecided_of(self, run: str) -> tuple[TxnId, ...]:
+        """Those that one run has opened."""
+        return tuple(txn_id for txn_id, opener in self._undecided.items() if opener == run)
 
     def _add_input(self, given: Input) -> None:
         if not self._is_newest(given):

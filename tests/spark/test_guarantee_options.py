@@ -47,7 +47,7 @@ def test_an_id_may_say_where_its_control_topic_is() -> None:
     control = "persistent://ops/control/__spark_sink_load-1"
     assert named == ExactlyOnce(control, is_asked_for=True, assumes_committed=True)
     short = options(Side.BATCH_WRITE, transactionTimeoutMs="5000").once
-    assert short == ExactlyOnce(timeout_s=5.0)
+    assert short == ExactlyOnce(timeout_s=5.0, intents="persistent://sales/eu/__spark_sink_~intents")
 
 
 def test_a_stream_without_a_known_checkpoint_has_no_name() -> None:

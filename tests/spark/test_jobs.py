@@ -33,6 +33,12 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield made
 
 
+@pytest.fixture(autouse=True)
+def no_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that fails need not wait for Spark to end its other tasks."""
+    monkeypatch.setattr("pulsarish_spark.sink.jobs.ENDING_S", 0.0)
+
+
 @pytest.fixture
 def table(service: Service) -> Iterator[Table]:
     """A topic that no other test writes."""
@@ -98,18 +104,31 @@ def test_a_job_is_there_when_it_is_committed(table: Table, name: str) -> None:
     """All of it; the transaction of an attempt that the driver was not told of is not, nor does it hold up readers."""
     job = table.begin(name)
     shares = table.write(job)
-    late = table.task(job, 0, 2)
+    table.task(job, 0, 2)
     job.commit(table.client, shares)
-    table.client.end_transaction(late.txn_id, commit=False)
+    if name:
+        assert table.begin(name).is_done
     assert table.rows() == ALL
 
 
 @NAMES
 def test_a_job_that_fails_leaves_nothing(table: Table, name: str) -> None:
-    """Its tasks were through, but for one."""
+    """Its tasks were through, but for one, whose worker was killed amid its rows."""
     job = table.begin(name)
-    job.abort(table.client, [table.task(job, 0, 2)])
+    done, _ = table.write(job)
+    job.abort(table.client, [done])
+    if name:
+        table.begin(name)
     assert table.rows() == []
+
+
+def test_jobs_without_names_do_not_touch_each_other(table: Table) -> None:
+    """Side by side, in one namespace."""
+    first, second = table.begin(), table.begin()
+    shares = table.write(first)
+    second.commit(table.client, table.write(second))
+    first.commit(table.client, shares)
+    assert table.rows() == sorted(ALL * 2)
 
 
 @NAMES
