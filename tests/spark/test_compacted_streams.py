@@ -179,6 +179,24 @@ def test_spark_runs_it(cell: Broker, spark: SparkSession, topic: str, tmp_path: 
     assert run() == [(b"a", b"2"), (b"c", b"1"), (b"d", b"1")]
 
 
+def test_the_view_is_read_where_the_log_has_lost_it_on_each_broker(cell: Broker, topic: str, begin: Begin) -> None:
+    """7.4.14: acknowledgements of what the log has not got are none that a broker refuses."""
+    cell.create(topic, 0)
+    cell.subscribe(topic, "done")
+    send(cell, topic, [*FIRST])
+    compact(cell, topic)
+    cell.skip_all(topic, "done")
+    cell.unload(topic)
+    send(cell, topic, [("d", "1")])
+    cell.drop_acknowledged(topic)
+    query = begin(cell, topic, maxOffsetsPerTrigger=1)
+    assert query.all_rows() == ["a=2", "c=1", "d=1"]
+    send(cell, topic, [("a", None)])
+    compact(cell, topic)
+    query.restart()
+    assert query.all_rows() == ["a="]
+
+
 def numbered(count: int, first: int = 0) -> Messages:
     return [(f"k{number % 7}", str(number)) for number in range(first, first + count)]
 
