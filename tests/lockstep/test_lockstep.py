@@ -12,6 +12,7 @@ from typing import Any, Final, get_args
 import pytest
 
 from broker_core.base.settings import Settings
+from broker_core.broker.compaction.latest_messages import LatestMessages
 from broker_core.broker.consumer import Consumer
 from broker_core.broker.cursors.cursor import Cursor
 from broker_core.broker.dispatch.given_out import GivenOut
@@ -19,6 +20,7 @@ from broker_core.broker.dispatch.key_shared.draining import DrainingHashes
 from broker_core.testing.running_broker import RunningBroker
 from broker_core.testing.sim_disk import SimDisk
 from tests.apache_pulsar.start import ApachePulsar
+from tests.lockstep.compacted import play_compacted
 from tests.lockstep.rig import NO_TAKEOVER_PAUSE, OUR_SETTINGS, Rivals, play, smaller
 from tests.lockstep.script import Publish, Redeliver, Step, Subscribe, make_script
 from tests.server.oracle import Side as Address
@@ -47,6 +49,16 @@ def test_scripts_go_the_same_way_on_both_brokers(tmp_path: Path, apache_pulsar: 
         rivals = Rivals(Address(ours.http_url, ours.service_url), theirs, USUAL_TAKEOVER_S)
         found = list(players.map(lambda seed: play(make_script(seed), rivals), SEEDS))
     assert [str(each) for each in found if each is not None] == []
+
+
+@pytest.mark.pulsar
+def test_compacted_topics_are_read_the_same_on_both_brokers(tmp_path: Path, apache_pulsar: ApachePulsar) -> None:
+    """7.4.1 to 7.4.3, 7.4.7, 7.4.8, 7.4.10: batches of all codecs, deletions, keyless messages, unloads and trims."""
+    with RunningBroker(tmp_path / "data") as ours, ThreadPoolExecutor(len(SEEDS)) as players:
+        theirs = Address(apache_pulsar.http_url, apache_pulsar.service_url)
+        rivals = Rivals(Address(ours.http_url, ours.service_url), theirs, USUAL_TAKEOVER_S)
+        found = list(players.map(lambda seed: play_compacted(seed, rivals), SEEDS))
+    assert [each for each in found if each is not None] == []
 
 
 @contextmanager
@@ -107,3 +119,11 @@ def test_a_difference_is_made_small(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert found is not None
         small = smaller(found, rivals, within_s=60)
     assert [type(step) for step in small.steps] == [Subscribe, Publish, Redeliver], str(small)
+
+
+def test_a_broken_compaction_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two brokers of ours deletes no keys."""
+    with two_of_ours(tmp_path) as rivals:
+        assert play_compacted(1, rivals) is None
+        monkeypatch.setattr(LatestMessages, "remove", lambda *_: -1)
+        assert play_compacted(1, rivals) is not None
