@@ -139,7 +139,7 @@ def test_a_stream_of_a_view_begins_and_ends_where_it_is_told(cell: Broker, topic
     assert begin(cell, topic, startingOffsets="latest").all_rows() == []
 
 
-def test_each_partition_has_a_border_of_its_own(cell: Broker, topic: str, begin: Begin) -> None:
+def test_several_partitions_have_borders_of_their_own(cell: Broker, topic: str, begin: Begin) -> None:
     """7.4.14: one is compacted, one is not, and one has nothing; another comes later."""
     cell.create(topic, 3)
     for number in (0, 1):
