@@ -238,6 +238,7 @@ class TransactionCoordinator:
 
     def _decide(self, found: Transaction) -> None:
         catalogue, commit = self._store.catalogue, found.commits
+        self._transactions.join_found(found)
         with catalogue.transaction():
             done = found.topics.keys() if commit else self._noting(found)
             for key in found.participants:

@@ -108,12 +108,20 @@ class OpenTransactions:
         transaction.participants.add(ParticipantKey(topic_id))
         self._of_topic[topic_id][transaction.id] = transaction
 
+    def join_found(self, transaction: Transaction) -> None:
+        """``transaction`` is about to be decided: it joins topics in which recovery alone has found its entries."""
+        for topic_id, after in self._catalogue.transactions.topics_of(transaction.id).items():
+            self._join_if_found(transaction, topic_id, after)
+
+    def _join_if_found(self, transaction: Transaction, topic_id: int, after: Position) -> None:
+        if topic_id not in transaction.topics:
+            self._joined(transaction, topic_id, after)
+
     def of_topic(self, topic_id: int) -> list[Transaction]:
         """The transactions that may have hidden or dead entries in a topic which it has not noted yet; for its load."""
         for name, after in self._catalogue.transactions.of_topic(topic_id).items():
-            transaction = self._undecided.get(name)
-            if transaction is not None and topic_id not in transaction.topics:  # recovery has found its entries
-                self._joined(transaction, topic_id, after)
+            if (transaction := self._undecided.get(name)) is not None:
+                self._join_if_found(transaction, topic_id, after)
         return list(self._of_topic.get(topic_id, {}).values())
 
     def names_touched_by(self, transaction: Transaction) -> list[str]:

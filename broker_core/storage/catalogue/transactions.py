@@ -100,6 +100,11 @@ class Transactions:
         rows = self._database.rows(sql, (topic_id,))
         return {TxnId(most, least): Position(ledger, entry) for most, least, ledger, entry in rows}
 
+    def topics_of(self, transaction: TxnId) -> dict[int, Position]:
+        """The topics in which a transaction may have entries, all of them after the position."""
+        sql = "SELECT topic_id, after_ledger, after_entry FROM transaction_topics WHERE most = ? AND least = ?"
+        return {topic_id: Position(ledger, entry) for topic_id, ledger, entry in self._database.rows(sql, transaction)}
+
     def drop_topic(self, transaction: TxnId, topic_id: int) -> None:
         """Nothing is left to do in a topic for an aborted transaction; after the last one its row goes too."""
         with self._database.transaction():

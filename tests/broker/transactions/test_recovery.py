@@ -7,6 +7,7 @@ import pytest
 
 from broker_core.base.errors import NotAllowedError, ServerError, TransactionNotFoundError
 from broker_core.base.names import TopicName
+from broker_core.base.positions import Position
 from broker_core.base.settings import Settings
 from broker_core.broker.requests import ANYBODY, Requester
 from broker_core.wire.heads import TxnId
@@ -114,6 +115,26 @@ def test_a_topic_that_is_loaded_between_decision_and_sync_settles_the_abort(worl
     assert world.store.catalogue.transactions.all() == []
     world.crash()
     assert texts(world) == []
+
+
+@pytest.mark.parametrize("ending", [commit, abort])
+def test_a_topic_that_recovery_has_found_learns_of_the_end(world: World, ending: object) -> None:
+    """9.5.2 (T2): its row was lost, recovery has made it again, and the transaction ends before the topic is loaded."""
+    a = begin(world)
+    sender = Sender(world)
+    sender.send("a0", a)
+    sender.send("n1")
+    transactions = world.store.catalogue.transactions
+    (topic_id,) = next(each.topics for each in transactions.all())
+    transactions.drop_topic(a, topic_id)
+    world.restart()
+    world.store.catalogue.transactions.found_in(a, topic_id, Position(0, -1))
+    ending(world, a)  # type: ignore[operator]
+    expected = ["a0", "n1"] if ending is commit else ["n1"]
+    assert texts(world) == expected
+    assert world.store.catalogue.transactions.all() == []
+    world.crash()
+    assert texts(world) == expected
 
 
 def test_ids_grow_over_crashes(world: World) -> None:
