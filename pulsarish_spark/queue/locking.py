@@ -43,7 +43,6 @@ from broker_core.base.errors import (
     TransactionHasOperationFailedError,
     TransactionNotFoundError,
 )
-from broker_core.wire.heads import TxnId
 from broker_core.wire.transactions import shown
 from pulsarish_spark.queue.entry_ids import Entries
 from pulsarish_spark.queue.queue_offset import BatchLock, QueueOffset
@@ -100,7 +99,6 @@ class QueueLocks:
         self._timeout_ms = round(timeout_s * 1000)
         self._clock = clock
         self._named: Opened | None = None  # by the last offset that was made
-        self._left: TxnId | None = None  # by an earlier process, perhaps with entries that are in no batch
         self._has_begun = False
 
     def begin(self, newest: QueueOffset, *, locks: bool) -> None:
@@ -110,25 +108,21 @@ class QueueLocks:
         """
         if self._has_begun:
             return
-        if newest.lock is not None:
-            self._left = newest.lock.next
         if locks:
             self._check()
-        else:
-            self.free()
+        elif newest.lock is not None:
+            abort_all(self._client, [newest.lock.next])
         self._has_begun = True
 
-    @property
-    def has_left(self) -> bool:
-        """Whether an earlier process may have locked what is in no batch."""
-        return self._left is not None
+    def has_left(self, start: QueueOffset) -> bool:
+        """Whether an earlier process may have locked, behind ``start``, what is in no batch."""
+        return start.lock is not None and (self._named is None or self._named.txn.id != start.lock.next)
 
-    def free(self) -> None:
-        """Free that. Not before Spark has noted an offset of this process: one of an earlier process, which may only
-        have been paused, can be noted till then, and the batch would run though others have its messages."""
-        left, self._left = self._left, None
-        if left is not None:
-            abort_all(self._client, [left])
+    def free(self, start: QueueOffset, noted: QueueOffset) -> None:
+        """Free that, as Spark has noted another batch behind ``start``. Not before: an earlier process may only have
+        been paused, and its batch could be noted till then, and would run though others have its messages."""
+        if start.lock is not None and (noted.lock is None or noted.lock.own != start.lock.next):
+            abort_all(self._client, [start.lock.next])
 
     def _check(self) -> None:
         try:

@@ -139,7 +139,7 @@ class QueueDriver:
         most = CONSUMER_MESSAGES * max(self._intake.consumers, 1) if limit in (None, LONG_MAX) else limit
         most = min(most, BATCH_MESSAGES_MAX)
         self._intake.permit(2 * most)
-        if not self._locks.has_left and not self._is_given(start):
+        if not (self._is_locking and self._locks.has_left(start)) and not self._is_given(start):
             if self._intake.is_open:
                 self._move_holds(HOLDS_EVERY_S)  # Nothing is claimed that is not done, and others may have gone on.
             return start
@@ -161,8 +161,7 @@ class QueueDriver:
         if end.n == start.n:
             return []
         self._attach(end)
-        if self._made is not None and end.n == self._made.n:
-            self._locks.free()
+        self._locks.free(start, end)
         names, cores = self._intake.names(), os.cpu_count() or 1
         for key in sorted(end.partitions.keys() - names.keys()):
             self._policy.report(lost_with_partition(key, end.partitions[key].ids), self._options.subscription)
