@@ -10,7 +10,6 @@ may share; after the first failure, or a write that was cut off, nothing more is
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -29,6 +28,7 @@ from broker_core.base.errors import (
 from broker_core.base.names import TopicName, shown_name
 from broker_core.base.positions import Position
 from broker_core.client.chunks.chunk_split import check_can_be_chunked, chunk_entries, part_bytes_max
+from broker_core.client.connecting.chance import CHANCE
 from broker_core.client.connecting.gathered import open_all
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.send_window import SendWindow
@@ -124,7 +124,7 @@ class AsyncEntryWriter:
         self._lanes = [SendLane(network, each, self._of_lanes) for each in names]
         self._next_sequence_ids: dict[int, int] = {}  # of the lanes that are open
         self._within = None if txn is None else _RowsWithin(network, txn)
-        self._keyless_turn = random.randrange(len(names))
+        self._keyless_turn = CHANCE.randrange(len(names))
         self._torn: set[tuple[int, int]] = set()  # lane and sequence id of messages of which a chunk has failed
         self._failure: PulsarishError | None = None
         self._turns = asyncio.Lock()

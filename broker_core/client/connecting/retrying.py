@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -22,6 +21,7 @@ from broker_core.base.errors import (
     PulsarishError,
     ServerError,
 )
+from broker_core.client.connecting.chance import CHANCE
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Backoff:
         """The next waiting time, in seconds."""
         wait = self._next_s
         self._next_s = min(2 * wait, self._max_s)
-        return wait * random.uniform(0.9, 1.0)
+        return wait * CHANCE.uniform(0.9, 1.0)
 
     def reset(self) -> None:
         """Begin again with the shortest."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from copy import copy
 from typing import Final, Unpack, cast
@@ -31,6 +30,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.chunks.chunk_split import check_can_be_chunked
 from broker_core.client.client_stats import Latency, ProducerStats
+from broker_core.client.connecting.chance import CHANCE
 from broker_core.client.connecting.discovery import Discovery
 from broker_core.client.connecting.gathered import open_all, open_first_alone
 from broker_core.client.connecting.network import Network
@@ -327,7 +327,7 @@ class AsyncProducer:
         self._closed = False
         self._growth: Discovery | None = None
         self._parts = self._new_parts(0, partitions) if partitions else (self._new_part(topic, -1),)
-        self._router = Router(config, len(self._parts), random.randrange(1 << 16), network.clock)
+        self._router = Router(config, len(self._parts), CHANCE.randrange(1 << 16), network.clock)
 
     @classmethod
     async def create(cls, network: Network, topic: TopicName, config: ProducerConfig) -> AsyncProducer:
