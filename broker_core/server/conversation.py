@@ -269,7 +269,7 @@ def _handle(session: Session, command: BaseCommand) -> None:
         _check_right(session, command, rule, resource)
         steps = rule.handle(session, command, resource)
         if steps is not None:
-            session.check_again = partial(_check_right, session, command, rule, resource)
+            session.check_again = partial(_check_right, command=command, rule=rule, resource=resource)
             session.steps = _answered(session, command, rule, steps)
     except ServerError as error:
         _refuse(session, command, rule, error)

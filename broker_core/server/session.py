@@ -103,8 +103,9 @@ class Session:
     sends_at_once: int = 1
     """SENDs that are acted on together where there is a rate; they become more while it is not used up. Else all that
     have come would go beyond it each time that the connection is read on."""
-    check_again: Callable[[], None] = lambda: None
-    """To be called before a command goes on that has waited: AuthorizationError if its right was taken away."""
+    check_again: Callable[[Session], None] = lambda _session: None
+    """To be called before a command goes on that has waited: AuthorizationError if its right was taken away. It has no
+    session of its own, which would keep an ended connection in memory."""
     steps: Iterator[None] | None = None
     """Steps that are left of the command that came last; nothing else is acted on before."""
 
@@ -125,7 +126,7 @@ class Session:
             try:
                 job = step()
             except StopIteration as end:
-                self.check_again()
+                self.check_again(self)
                 result: T = end.value
                 return result
             done = yield from self._elsewhere(job)

@@ -150,7 +150,7 @@ def test_what_means_nothing_cannot_be_set(http: httpx.Client, name: str, policy:
     """1.1.8: a policy that would be accepted and never heeded is refused; all of them can be asked for and removed."""
     path = f"/non-persistent/{name}/{policy.topic}"
     assert http.get(path).status_code in (200, 204)
-    wrong = http.post(path, json={"nonsense": [1]})
+    wrong = http.request(policy.method, path, json={"nonsense": [1]})
     assert wrong.status_code == (400 if policy.unstored else 405)
     assert wrong.json()["reason"]
     assert http.delete(path).status_code == 204
