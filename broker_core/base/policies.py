@@ -503,7 +503,7 @@ class Policies(
             null_removes="NT",
         ),
     ] = None
-    """It adds to what the broker enforces, and takes nothing away from it."""
+    """A policy that adds to what the broker enforces, and takes nothing away from it."""
     properties: dict[str, str] | None = None
     auth_policies: AuthPolicies | None = None
     subscription_auth_mode: SubscriptionAuthMode | None = None

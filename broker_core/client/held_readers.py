@@ -20,7 +20,7 @@ from broker_core.base.positions import Position
 from broker_core.client.admin import AdminApi, AdminRefusedError
 
 _Metadata = Mapping[str, Any]
-"""What Pulsar tells of a transaction: ``txnId``, ``openTimestamp``, and more."""
+"""A transaction as Pulsar tells of it: ``txnId``, ``openTimestamp``, and more."""
 
 _MS: Final = 1000
 

@@ -80,7 +80,7 @@ class Choice(Taken):
         return dict(_messages_of([*self.units, *self.repeats]))
 
     def whole(self) -> Taken:
-        """All that was taken, the repeats as well."""
+        """Entries that were taken, the repeats as well."""
         return Taken([*self.units, *self.repeats])
 
 

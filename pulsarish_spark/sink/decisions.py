@@ -177,7 +177,7 @@ class ControlLog:
         self.keep_from: Position | None = None
         """Records from here on are needed by the next run: those of the last valid decision and of its run."""
         self.inputs: tuple[Input, ...] = ()
-        """Those of the run that began last."""
+        """Inputs of the run that began last."""
         self.left: dict[str, Input] = {}
         """The last input of each source, if no valid decision names it."""
         self._begun_at: dict[str, Position] = {}
@@ -220,7 +220,7 @@ class ControlLog:
         return tuple(self._undecided)
 
     def undecided_of(self, run: str) -> tuple[TxnId, ...]:
-        """Those that one run has opened."""
+        """Undecided transactions that one run has opened."""
         return tuple(txn_id for txn_id, opener in self._undecided.items() if opener == run)
 
     def _add_input(self, given: Input) -> None:

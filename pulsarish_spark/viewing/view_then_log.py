@@ -42,7 +42,7 @@ _LEFT_ALONE_S: Final = 60.0
 
 
 class Log(Protocol):
-    """What a client answers about the entries of partitions, by the names that the broker has for them."""
+    """Answers of a client about the entries of partitions, by the names that the broker has for them."""
 
     def first_entry_at(self, topic: str, position: Position, *, unmade_ok: bool = False) -> EntryRef | None:
         """As ``Client.first_entry_at``, and so for the others."""

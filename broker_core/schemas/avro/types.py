@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an Avro schema is made of, once it is parsed. Types are equal by identity; ``equality`` compares them."""
+"""The parts of an Avro schema, once it is parsed. Types are equal by identity; ``equality`` compares them."""
 
 from __future__ import annotations
 
