@@ -159,7 +159,8 @@ def _store_twice() -> None:
 
     def appended(self: TransactionBuffer, transaction: TxnId, *about: Any) -> Position:
         if _strikes(transaction):
-            append(self, transaction, *about[:-1], lambda _error: None)  # one receipt, by the other one
+            unconfirmed: tuple[Any, ...] = (*about[:-1], lambda _error: None)  # the receipt is by the other one
+            append(self, transaction, *unconfirmed)
         return append(self, transaction, *about)
 
     _replace(TransactionBuffer, "append", appended)
