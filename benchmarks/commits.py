@@ -14,29 +14,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Final
 
 import psutil
 import uvloop
 
 from benchmarks import report
-from benchmarks.broker_load import fresh_broker
 from benchmarks.compare import Sample, Side, in_turn
-from benchmarks.fan_in import Server
+from benchmarks.fan_in import Server, started
 from benchmarks.measure import Figure, percentile
 from benchmarks.parts import add_only
 from broker_core.client import AsyncClient, ClientConfig
 from broker_core.client.producing.producer import AsyncProducer
-from tests.apache_pulsar.start import TRANSACTIONS, running
+from tests.apache_pulsar.start import TRANSACTIONS
 
 SIDES: Final = ("pulsarish", "apache")
 TOPICS: Final = 10
@@ -123,21 +119,6 @@ def sample(server: Server, load: Load) -> Sample:
     return Sample({", p50": percentile(taken_ms, 0.5), ", p99": percentile(taken_ms, 0.99)}, broker_s)
 
 
-@contextmanager
-def started(sides: list[str]) -> Iterator[dict[str, Server]]:
-    """The brokers, each on an empty directory."""
-    with ExitStack() as stack:
-        servers = {}
-        if "pulsarish" in sides:
-            ours = stack.enter_context(fresh_broker({}))
-            servers["pulsarish"] = Server(ours.service_url, ours.pid)
-        if "apache" in sides:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="commits-"))
-            theirs = stack.enter_context(running(Path(folder), TRANSACTIONS))
-            servers["apache"] = Server(theirs.service_url, theirs.pid)
-        yield servers
-
-
 def measured(servers: dict[str, Server], loads: list[Load], runs: int) -> list[Figure]:
     """All loads on all sides."""
     figures = []
@@ -154,7 +135,7 @@ def main(arguments: list[str]) -> int:
     add_only(parser, SIDES)
     chosen = parser.parse_args(arguments)
     context = report.environment()
-    with started(chosen.only) as servers:
+    with started(chosen.only, TRANSACTIONS) as servers:
         found = measured(servers, QUICK, 1) if chosen.quick else measured(servers, LOADS, 3)
     path = report.save("commits", context, found)
     print(report.environment_lines(context))

@@ -213,16 +213,16 @@ def _told(side: str, found: Trial) -> Trial:
 
 
 @contextmanager
-def started(sides: list[str]) -> Iterator[dict[str, Server]]:
-    """The brokers, each on an empty directory."""
+def started(sides: list[str], settings: Mapping[str, str] | None = None) -> Iterator[dict[str, Server]]:
+    """The brokers, each on an empty directory. ``settings``: those that an Apache Pulsar needs beside its own."""
     with ExitStack() as stack:
         servers = {}
         if "pulsarish" in sides:
             ours = stack.enter_context(fresh_broker({}))
             servers["pulsarish"] = Server(ours.service_url, ours.pid)
         if "apache" in sides:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fan-in-"))
-            theirs = stack.enter_context(running(Path(folder)))
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))
+            theirs = stack.enter_context(running(Path(folder), settings))
             servers["apache"] = Server(theirs.service_url, theirs.pid)
         yield servers
 

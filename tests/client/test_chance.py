@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients leave to chance is not taken from the program's own generator."""
+"""Clients take no chance from the program's own generator."""
 
 from __future__ import annotations
 

@@ -156,16 +156,22 @@ def test_a_done_batch_is_not_given_to_others_before_it_is_settled(
     assert cell.backlog(topic, NAME) == 0
 
 
-def test_a_batch_that_was_not_noted_is_free_after_the_restart(
-    share: Start, cell: Broker, topic: str, client: Client
-) -> None:
-    """It is in the transaction that the last offset names as the next one, which the restarted query aborts."""
+def killed_before_it_was_noted(share: Start, cell: Broker, topic: str) -> Engine:
+    """A query that has locked ten messages, and is killed before Spark has noted the offset."""
     query = locking(share, cell, topic)
     cell.send_one_by_one(topic, numbers(0, 10))
     assert query.trigger() == []
     assert query.plan() is not None
-    query._begun = None  # The query is killed before Spark has noted the offset.
+    query._begun = None
     query.stop()
+    return query
+
+
+def test_a_batch_that_was_not_noted_is_free_after_the_restart(
+    share: Start, cell: Broker, topic: str, client: Client
+) -> None:
+    """It is in the transaction that the last offset names as the next one, which the restarted query aborts."""
+    query = killed_before_it_was_noted(share, cell, topic)
     with other(client, topic) as consumer:
         assert_nothing_comes(consumer)
         query.restart()
@@ -178,12 +184,7 @@ def test_a_batch_that_was_not_noted_is_locked_until_another_driver_has_noted_one
     share: Start, cell: Broker, topic: str, client: Client
 ) -> None:
     """Its driver may only have been paused, and note it: it would be run though others have its messages."""
-    query = locking(share, cell, topic)
-    cell.send_one_by_one(topic, numbers(0, 10))
-    assert query.trigger() == []
-    assert query.plan() is not None
-    query._begun = None
-    query.stop()
+    query = killed_before_it_was_noted(share, cell, topic)
     with other(client, topic) as consumer:
         query.restart()
         assert query.end is not None
