@@ -25,17 +25,19 @@ REPOSITORY: Final = Path(__file__).resolve().parents[1]
 _BASE: Final = {"base"}
 _WIRE: Final = _BASE | {"wire"}
 _SCHEMAS: Final = _WIRE | {"schemas"}
+_VALUES: Final = _SCHEMAS | {"values"}
 MAY_IMPORT: Final[dict[str, set[str]]] = {
     "base": _BASE,
     "wire": _WIRE,
     "schemas": _BASE | {"schemas"},
+    "values": _VALUES,
     "storage": _WIRE | {"storage"},
     "broker": _SCHEMAS | {"storage", "broker"},
-    "client": _SCHEMAS | {"client"},
+    "client": _VALUES | {"client"},
     "server": _SCHEMAS | {"storage", "broker", "server"},
-    "cli": _SCHEMAS | {"storage", "broker", "client", "server", "cli"},
-    "testing": _SCHEMAS | {"storage", "broker", "client", "testing"},
-    "spark": _SCHEMAS | {"client", "spark"},
+    "cli": _VALUES | {"storage", "broker", "client", "server", "cli"},
+    "testing": _VALUES | {"storage", "broker", "client", "testing"},
+    "spark": _VALUES | {"client", "spark"},
 }
 """Layer to the layers whose modules it may import. Nobody but ``testing`` itself may import ``testing``."""
 
@@ -44,7 +46,7 @@ ALLOWED_UPWARDS: Final[dict[tuple[str, str], str]] = {
 }
 """Exceptions to the above, each with its reason."""
 
-PURE: Final = ("base", "wire", "schemas", "storage", "broker")
+PURE: Final = ("base", "wire", "schemas", "values", "storage", "broker")
 
 IO_MODULES: Final = {
     *("asyncio", "concurrent", "multiprocessing", "select", "selectors", "signal", "subprocess", "threading"),

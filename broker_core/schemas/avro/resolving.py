@@ -66,22 +66,16 @@ _Path: TypeAlias = "tuple[_Path, str] | None"
 def conflicts(writer: AvroType, reader: AvroType) -> list[Conflict]:
     """Reasons why data of ``writer`` cannot be read with ``reader``; none if it can."""
     try:
-        outcome = _Resolution().resolved(renamed(writer, reader), reader, None)
+        outcome = Resolver().resolved(renamed(writer, reader), reader, None)
         return [Conflict(_text(path), reason) for path, reason in islice(_found(outcome), CONFLICTS_TOLD)]
-    except (AliasClashError, _UnfitDefaultError) as flaw:
+    except (AliasClashError, IncomparableError) as flaw:
         return [Conflict("", str(flaw))]
     except RecursionError:
         return [Conflict("", "the two schemas lead each other too deep to be compared")]
-    except _TooManyStepsError:
-        return [Conflict("", f"the two schemas have more than {STEPS_MAX} pairs of types to be compared")]
 
 
-class _UnfitDefaultError(Exception):
-    """A default that a reader needs is no value of its field's type."""
-
-
-class _TooManyStepsError(Exception):
-    """Two schemas are too large to be compared."""
+class IncomparableError(Exception):
+    """Two schemas cannot be compared: they are too large, or a default that is needed is no value of its type."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,8 +102,8 @@ def _found(outcome: _Outcome) -> Iterator[tuple[_Path, str]]:
                 pending.append(part)
 
 
-class _Resolution:
-    """A comparison under way. Pairs of records are compared once, so that recursion ends."""
+class Resolver:
+    """Comparisons of one pair of schemas. Pairs of records are compared once, so that recursion ends."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[int, int], _Outcome] = {}
@@ -139,21 +133,25 @@ class _Resolution:
     def _step(self) -> None:
         self._steps += 1
         if self._steps > STEPS_MAX:
-            raise _TooManyStepsError
+            raise IncomparableError(f"the two schemas have more than {STEPS_MAX} pairs of types to be compared")
 
     def _written_union(self, writer: Union, reader: AvroType, path: _Path) -> _Outcome:
-        if isinstance(reader, Union) and self._is_alike(writer, reader, {}):
+        if isinstance(reader, Union) and self.is_alike(writer, reader):
             pairs = zip(writer.branches, reader.branches, strict=True)
             return _Outcome(parts=[self.resolved(one, other, path) for one, other in pairs])
         return _Outcome(parts=[self.resolved(each, reader, path) for each in writer.branches])
 
     def _reading_union(self, writer: AvroType, reader: Union, path: _Path) -> _Outcome:
-        branch = self._branch(writer, reader, path)
+        branch = self.branch(writer, reader, path)
         if branch is None:
             return _conflict(path, f"{_shown(writer)} is none of {_shown(reader)}")
         return self.resolved(writer, branch, path)
 
-    def _branch(self, writer: AvroType, reader: Union, path: _Path) -> AvroType | None:
+    def is_alike(self, writer: Union, reader: Union) -> bool:
+        """Whether two unions have the same shape: then their branches are compared in pairs."""
+        return self._is_alike(writer, reader, {})
+
+    def branch(self, writer: AvroType, reader: Union, path: _Path = None) -> AvroType | None:
         """The branch that reads what is written, or None."""
         fitting: AvroType | None = None
         for each in reader.branches:
@@ -227,7 +225,7 @@ class _Resolution:
 
 
 def _missing(writer: Record, reader: Record, path: _Path) -> Iterator[tuple[_Path, str]]:
-    """Conflicts of fields that were not written and have no default; _UnfitDefaultError where one is of no use."""
+    """Conflicts of fields that were not written and have no default; IncomparableError where one is of no use."""
     for each in reader.fields:
         if each.name in writer.by_name:
             continue
@@ -235,7 +233,7 @@ def _missing(writer: Record, reader: Record, path: _Path) -> Iterator[tuple[_Pat
         if isinstance(each.default, NoDefault):
             yield below, f"it is not in {writer.name.full}, which was written, and has no default: add a default"
         elif not fits(each.type, each.default, STEPS_MAX):
-            raise _UnfitDefaultError(f"{_text(below)}: its default is no value of its type")
+            raise IncomparableError(f"{_text(below)}: its default is no value of its type")
 
 
 def _named(writer: Enum | Fixed, reader: Enum | Fixed, path: _Path) -> _Outcome:

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Defaults of fields as Avro's bytes."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from broker_core.schemas.avro.defaults import fits
+from broker_core.schemas.avro.resolving import STEPS_MAX
+from broker_core.schemas.avro.types import Array, AvroType, Enum, Fixed, Map, NoDefault, Record, Union
+
+
+def encoded_default(schema: AvroType, value: Any) -> bytes:
+    """``value``, as JSON has it, as data of ``schema``. It ``fits``."""
+    match schema:
+        case Record():
+            given = value if isinstance(value, dict) else {}
+            return b"".join(_field(each.type, given.get(each.name, each.default)) for each in schema.fields)
+        case Enum():
+            return zigzag(schema.symbols.index(value))
+        case Fixed():
+            return str(value).encode("latin-1")[: schema.size].ljust(schema.size, b"\0")
+        case Array():
+            items = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+            return _block([encoded_default(schema.items, each) for each in items])
+        case Map():
+            pairs = value.items() if isinstance(value, dict) else ()
+            return _block([_sized(key.encode()) + encoded_default(schema.values, each) for key, each in pairs])
+        case Union():
+            number, branch = next((n, each) for n, each in enumerate(schema.branches) if fits(each, value, STEPS_MAX))
+            return zigzag(number) + encoded_default(branch, value)
+        case _:
+            return _primitive(schema.kind, value)
+
+
+def _field(schema: AvroType, value: Any) -> bytes:
+    return b"" if isinstance(value, NoDefault) else encoded_default(schema, value)
+
+
+def _primitive(kind: str, value: Any) -> bytes:
+    match kind:
+        case "null":
+            return b""
+        case "boolean":
+            return bytes([bool(value)])
+        case "int" | "long":
+            return zigzag(int(value))
+        case "float":
+            return struct.pack("<f", value)
+        case "double":
+            return struct.pack("<d", value)
+        case "bytes":
+            return _sized(str(value).encode("latin-1"))
+        case _:
+            return _sized(str(value).encode())
+
+
+def zigzag(number: int) -> bytes:
+    """A number in zigzag, seven bits a byte."""
+    rest = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def _sized(data: bytes) -> bytes:
+    return zigzag(len(data)) + data
+
+
+def _block(items: list[bytes]) -> bytes:
+    return (zigzag(len(items)) + b"".join(items) if items else b"") + b"\0"

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values in Avro's binary form to an Arrow array: one walk over all rows, and then column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from broker_core.schemas.avro.types import Array, Enum, Fixed, Map, Record, Union
+from broker_core.values.programs import Programs
+from broker_core.values.targets import DURATION, Target, columns_of
+from broker_core.wire.batch import columns as cols
+from broker_core.wire.core.avro_values import FLAWS, read_values
+
+_ITEMS_A_ROW: Final = 4
+"""Items of a list for which there is room at the first attempt."""
+
+
+class Flaw(NamedTuple):
+    """A row that cannot be read, and why. ``column``: the number of the target that it would have been read into."""
+
+    row: int
+    reason: str
+
+
+class Decoded(NamedTuple):
+    """The rows, null where one has a flaw."""
+
+    rows: pa.Array
+    flaws: list[Flaw]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """The cells of all columns, as the walk has left them, and the source that some of them point into."""
+
+    source: NDArray[np.uint8]
+    bases: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    cells: NDArray[np.int64]
+    present: NDArray[np.uint8]
+
+    def of(self, column: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        at, count = int(self.bases[column]), int(self.counts[column])
+        return self.cells[at : at + count], self.present[at : at + count].view(np.bool_)
+
+
+def decode(programs: Programs, values: pa.Array, starts: NDArray[np.int64]) -> Decoded:
+    """Read ``values``, binary, each by the program that begins with the node ``starts[row]``, or -1 for a null."""
+    data, offsets, present = cols.ByteColumn.of(values).arrays
+    source = np.concatenate([np.frombuffer(bytes(programs.constants) or b"\0", np.uint8), data])
+    offsets = offsets + np.int32(len(source) - len(data))
+    starts = np.where(present.view(np.bool_), starts, -1)
+    columns = columns_of(programs.target)
+    within_lists = _within_lists(programs.target)
+    rooms = np.array([len(starts) * (_ITEMS_A_ROW if each.column in within_lists else 1) for each in columns], np.int64)
+    while True:
+        cells, flaws = _walk(programs, columns, source, offsets, starts, rooms)
+        if (cells.counts <= rooms).all():
+            break
+        rooms = np.maximum(rooms, cells.counts)
+    found = [Flaw(row, FLAWS[int(flaws[row])]) for row in np.flatnonzero(flaws).tolist()]
+    return Decoded(_array(programs.target, cells), found)
+
+
+def _within_lists(target: Target) -> set[int]:
+    return {
+        below.column for each in columns_of(target) if each.is_list for part in each.parts for below in columns_of(part)
+    }
+
+
+def _walk(
+    programs: Programs,
+    columns: list[Target],
+    source: NDArray[np.uint8],
+    offsets: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    rooms: NDArray[np.int64],
+) -> tuple[_Cells, NDArray[np.int32]]:
+    below = np.array([[each.last, each.parts[0].column if each.is_list else -1] for each in columns], np.int64)
+    bases = np.cumsum(rooms) - rooms
+    counts, before = np.zeros(len(columns), np.int64), np.zeros(len(columns), np.int64)
+    cells, present = np.empty(int(rooms.sum()), np.int64), np.empty(int(rooms.sum()), np.uint8)
+    flaws, nodes = np.zeros(len(starts), np.int32), np.zeros(len(starts), np.int64)
+    read_values(
+        *(source, offsets, starts, programs.nodes, programs.lists, below.ravel(), bases, rooms),
+        *(counts, before, cells, present, flaws, nodes),
+    )
+    return _Cells(source, bases, counts, cells, present), flaws
+
+
+# -- columns
+
+
+def _array(target: Target, cells: _Cells) -> pa.Array:
+    values, present = cells.of(target.column)
+    match target.avro:
+        case Record() | Union():
+            parts = [_array(each, cells) for each in target.parts]
+            return pa.Array.from_buffers(target.arrow, len(values), [cols.validity(present)], children=parts)
+        case Array() | Map():
+            return _list_array(target, cells, values, present)
+        case Enum():
+            return _enum_array(target.avro, values, present)
+        case Fixed():
+            return _fixed_array(target, cells, values, present)
+    return _LEAVES[target.avro.kind](target, cells, values, present)
+
+
+def _list_array(target: Target, cells: _Cells, ends: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends
+    parts = [_array(each, cells) for each in target.parts]
+    if isinstance(target.avro, Map):
+        pairs = pa.StructArray.from_arrays(parts, fields=[target.arrow.key_field, target.arrow.item_field])
+        parts = [pairs]
+    return pa.Array.from_buffers(
+        target.arrow, len(ends), [cols.validity(present), pa.py_buffer(offsets)], children=parts
+    )
+
+
+def _enum_array(enum: Enum, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    numbers = cols.numbers(values.astype(np.int32), present)
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(enum.symbols, pa.string())).dictionary_decode()
+
+
+def _bytes_array(cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    spans = np.zeros(2 * len(values) + 1, np.int32)
+    spans[1::2] = values >> 32
+    spans[2::2] = (values >> 32) + (values & 0xFFFFFFFF)
+    return cols.gather(cells.source, spans, len(values), present)
+
+
+def _text(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    return cols.text(_bytes_array(cells, values, present))
+
+
+def _bytes(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    if pa.types.is_decimal(target.arrow):
+        return _decimal_array(target, cells, values, present)
+    return _bytes_array(cells, values, present)
+
+
+def _decimal_array(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    """Two's complement, big endian, of any size, to sixteen bytes, little endian."""
+    starts, sizes = values >> 32, values & 0xFFFFFFFF
+    first = cells.source[np.minimum(starts, len(cells.source) - 1)]
+    fill = np.where((first >= 0x80) & (sizes > 0), 0xFF, 0).astype(np.uint8)
+    out = np.empty((len(values), 16), np.uint8)
+    for place in range(16):
+        at = starts + sizes - 1 - place
+        out[:, place] = np.where(place < sizes, cells.source[np.clip(at, 0, len(cells.source) - 1)], fill)
+    return pa.Array.from_buffers(target.arrow, len(values), [cols.validity(present), pa.py_buffer(out)])
+
+
+def _fixed_array(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    if pa.types.is_decimal(target.arrow):
+        return _decimal_array(target, cells, values, present)
+    plain = _bytes_array(cells, values, present)
+    if target.arrow == DURATION:
+        words = np.frombuffer(plain.fill_null(bytes(12)).buffers()[2] or b"", "<u4")[: 3 * len(values)].reshape(-1, 3)
+        parts = [cols.numbers(words[:, part].astype(np.int64), present) for part in range(3)]
+        return pa.Array.from_buffers(DURATION, len(values), [cols.validity(present)], children=parts)
+    if pa.types.is_string(target.arrow):
+        texts = [None if each is None else _uuid(each) for each in plain.to_pylist()]
+        return pa.array(texts, pa.string())
+    return plain
+
+
+def _uuid(data: bytes) -> str:
+    text = data.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def _number(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    width = target.arrow.bit_width
+    plain = values.astype(np.int32) if width == 32 else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(target.arrow, len(values), [cols.validity(present), pa.py_buffer(plain)])
+
+
+def _double(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    return cols.numbers(values.view(np.float64), present)
+
+
+def _float(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return cols.numbers(values.view(np.float64).astype(np.float32), present)
+
+
+def _boolean(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    return cols.booleans(values == 1, present)
+
+
+def _void(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    return pa.nulls(len(values), target.arrow)
+
+
+_LEAVES: Final[Mapping[str, Any]] = {
+    "int": _number,
+    "long": _number,
+    "float": _float,
+    "double": _double,
+    "boolean": _boolean,
+    "string": _text,
+    "bytes": _bytes,
+    "null": _void,
+}

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of JSON schemas as Arrow columns: the text is JSON, the schema is Avro's.
+
+Arrow's reader takes all rows at once where they are what it expects. Rows that are not, and those with a null where the
+schema has another default, are read one by one by the wider rules of clients: numbers may be texts, bytes are base64 or
+text, a field that is absent has its default or is null, and one that the schema does not have is left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.json as arrow_json
+
+from broker_core.schemas.avro.types import Array, Enum, Fixed, Map, NoDefault, Primitive, Record, Union
+from broker_core.values.decoding import Decoded, Flaw
+from broker_core.values.targets import Target
+
+_SIZES: Final = {"int": 31, "long": 63}
+_TOGETHER: Final = frozenset(("boolean", "int", "long", "float", "double", "string"))
+"""Types that Arrow reads from JSON as they are."""
+
+
+class _MisfitError(ValueError):
+    """A value is not what the schema says; the text begins with its path."""
+
+
+def decode_json(target: Target, values: pa.Array) -> Decoded:
+    """Read ``values``, binary, into the columns of ``target``; null is null, and so is a row with a flaw."""
+    quick = _read_together(target, values) if _is_read_together(target) else None
+    if quick is not None:
+        return Decoded(quick, [])
+    rows: list[Any] = []
+    flaws: list[Flaw] = []
+    for number, text in enumerate(values.to_pylist()):
+        try:
+            rows.append(None if text is None else _shown(target, _loaded(text), ""))
+        except _MisfitError as misfit:
+            rows.append(None)
+            flaws.append(Flaw(number, str(misfit)))
+    return Decoded(pa.array(rows, target.arrow), flaws)
+
+
+# -- all rows at once
+
+
+def _is_read_together(target: Target) -> bool:
+    """Whether Arrow's reader has the same rules for this schema: there is no default but null, and no odd type."""
+    match target.avro:
+        case Record():
+            plain = all(isinstance(each.default, NoDefault) or each.default is None for each in target.avro.fields)
+            return plain and bool(target.parts) and all(map(_is_read_together, target.parts))
+        case Array():
+            return _is_read_together(target.parts[0])
+        case Enum():
+            return False
+        case Primitive():
+            return target.avro.kind in _TOGETHER and "logicalType" not in target.avro.properties
+        case _:
+            return False
+
+
+def _read_together(target: Target, values: pa.Array) -> pa.Array | None:
+    """All rows, or None if one of them is null, or anything that Arrow's reader does not take."""
+    if values.null_count or not len(values) or not isinstance(target.avro, Record):
+        return None
+    texts = values.to_pylist()
+    joined = b"\n".join(texts)
+    # Rows are lines to Arrow, and a line may hold none or several values: those cannot be told from each other then.
+    if joined.count(b"\n") != len(texts) - 1 or not all(map(bytes.strip, texts)):
+        return None
+    schema = pa.schema(list(target.arrow))
+    options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    # One block: rows may be larger than the default of it.
+    reading = arrow_json.ReadOptions(use_threads=False, block_size=len(joined) + 1)
+    try:
+        found = arrow_json.read_json(pa.BufferReader(joined), reading, options)
+    except pa.ArrowInvalid:
+        return None
+    if found.num_rows != len(texts):
+        return None
+    columns = [_joined(column) for column in found.columns]
+    return pa.StructArray.from_arrays(columns, fields=list(target.arrow))
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+# -- one by one
+
+
+def _loaded(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _MisfitError(f"it is not JSON: {error}") from error
+
+
+def _shown(target: Target, value: Any, path: str) -> Any:
+    if value is None:
+        return None
+    match target.avro:
+        case Record():
+            return _record(target, target.avro, value, path)
+        case Array():
+            if not isinstance(value, list):
+                raise _misfit(path, value, "an array")
+            return [_shown(target.parts[0], each, f"{path}[{at}]") for at, each in enumerate(value)]
+        case Map():
+            if not isinstance(value, dict):
+                raise _misfit(path, value, "a map")
+            return [(key, _shown(target.parts[1], each, f"{path}.{key}")) for key, each in value.items()]
+        case Union():
+            return _member(target, value, path)
+        case Enum():
+            if value in target.avro.symbols:
+                return value
+            if target.avro.default is None:
+                raise _misfit(path, value, f"a symbol of enum {target.avro.name.full}")
+            return target.avro.default
+        case Fixed():
+            data = _bytes(value, path)
+            return _decimal(target, value, path) if pa.types.is_decimal(target.arrow) else data
+    return _primitive(target, target.avro, value, path)
+
+
+def _record(target: Target, record: Record, value: Any, path: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _misfit(path, value, f"record {record.name.full}")
+    shown = {}
+    for each, part in zip(record.fields, target.parts, strict=True):
+        below = f"{path}.{each.name}" if path else each.name
+        found = value.get(each.name, None if isinstance(each.default, NoDefault) else each.default)
+        shown[each.name] = _shown(part, found, below)
+    return shown
+
+
+def _member(target: Target, value: Any, path: str) -> dict[str, Any]:
+    """The first member that takes the value: JSON does not say which one was meant."""
+    for name, part in zip(target.names, target.parts, strict=True):
+        try:
+            return {**dict.fromkeys(target.names), name: _shown(part, value, path)}
+        except _MisfitError:
+            continue
+    raise _misfit(path, value, "a member of the union")
+
+
+def _primitive(target: Target, schema: Primitive, value: Any, path: str) -> Any:
+    if pa.types.is_decimal(target.arrow):
+        return _decimal(target, value, path)
+    match schema.kind:
+        case "boolean":
+            if not isinstance(value, bool):
+                raise _misfit(path, value, "a boolean")
+            return value
+        case "int" | "long":
+            return _time(target, schema, _integer(schema.kind, value, path))
+        case "float" | "double":
+            return _double(value, path)
+        case "bytes":
+            return _bytes(value, path)
+        case "string":
+            if not isinstance(value, str):
+                raise _misfit(path, value, "a text")
+            return value
+    raise _misfit(path, value, "null")
+
+
+def _integer(kind: str, value: Any, path: str) -> int:
+    try:
+        number = int(value) if isinstance(value, str) or (isinstance(value, float) and value.is_integer()) else value
+    except ValueError:
+        number = None
+    if (
+        not isinstance(number, int)
+        or isinstance(number, bool)
+        or not -(1 << _SIZES[kind]) <= number < 1 << _SIZES[kind]
+    ):
+        raise _misfit(path, value, f"a number of type {kind}")
+    return number
+
+
+def _double(value: Any, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise _misfit(path, value, "a number")
+    try:
+        return float(value)
+    except (ValueError, OverflowError) as error:
+        raise _misfit(path, value, "a number") from error
+
+
+def _time(target: Target, schema: Primitive, number: int) -> Any:
+    """A number in the unit of its column: a day, or microseconds."""
+    logical = str(schema.properties.get("logicalType", ""))
+    if pa.types.is_date(target.arrow):
+        return number
+    return number * 1000 if logical.endswith("-millis") else number // 1000 if logical.endswith("-nanos") else number
+
+
+def _bytes(value: Any, path: str) -> bytes:
+    """Base64, as clients in Java write it, or text, as those in Python do."""
+    if not isinstance(value, str):
+        raise _misfit(path, value, "bytes")
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return value.encode()
+
+
+def _decimal(target: Target, value: Any, path: str) -> Decimal:
+    try:
+        number = Decimal(str(value)) if isinstance(value, int | float | str) else Decimal("NaN")
+        quantized = number.quantize(Decimal(1).scaleb(-target.arrow.scale))
+    except (InvalidOperation, ValueError) as error:
+        raise _misfit(path, value, "a decimal") from error
+    if not quantized.is_finite() or len(quantized.as_tuple().digits) > target.arrow.precision:
+        raise _misfit(path, value, f"a decimal of {target.arrow.precision} digits")
+    return quantized
+
+
+def _misfit(path: str, value: Any, wanted: str) -> _MisfitError:
+    shown = json.dumps(value)
+    return _MisfitError(f"{path or 'it'}: {shown[:40]}{'...' if len(shown) > 40 else ''} is not {wanted}")

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns of JSON values: by the wider rules of clients, and the same whether they are read together or one by one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.schemas.avro.parsing import parse
+from broker_core.values.decoding import Decoded
+from broker_core.values.json_values import decode_json
+from broker_core.values.targets import targets_of
+from tests.schemas.notation import definition
+
+
+def decoded(schema: str, rows: list[str | bytes | None]) -> Decoded:
+    target = targets_of(parse(definition(schema)))
+    texts = [each.encode() if isinstance(each, str) else each for each in rows]
+    found = decode_json(target, pa.array(texts, pa.binary()))
+    found.rows.validate(full=True)
+    assert len(found.rows) == len(rows)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "shown"),
+    [
+        ("{a:int}", '{"a": 1, "more": [{}]}', {"a": 1}),
+        ("{a:int}", "{}", {"a": None}),
+        ("{a:int=7}", "{}", {"a": 7}),
+        ("{a:?int=null}", '{"a": null}', {"a": None}),
+        ("{a:long}", '{"a": "9007199254740993"}', {"a": 9007199254740993}),
+        ("{a:double}", '{"a": 1}', {"a": 1.0}),
+        ("{a:double}", '{"a": "1.5"}', {"a": 1.5}),
+        ("{a:bytes}", '{"a": "AAE="}', {"a": b"\0\1"}),
+        ("{a:bytes}", '{"a": "plain text"}', {"a": b"plain text"}),
+        ("{a:enum<A,B>}", '{"a": "B"}', {"a": "B"}),
+        ("{a:enum<A,B ; default A>}", '{"a": "C"}', {"a": "A"}),
+        ("{a:array<X{x:?string}>}", '{"a": [{"x": "y"}, {}]}', {"a": [{"x": "y"}, {"x": None}]}),
+        ("{a:map<int>}", '{"a": {"x": 1}}', {"a": [("x", 1)]}),
+        ("{a:bytes decimal(6,2)}", '{"a": 12.5}', {"a": Decimal("12.50")}),
+        ("{a:int date}", '{"a": 1}', {"a": dt.date(1970, 1, 2)}),
+        ("{a:long timestamp-millis}", '{"a": 5}', {"a": dt.datetime(1970, 1, 1, 0, 0, 0, 5000, dt.UTC)}),
+        ("{a:[int | string]}", '{"a": "x"}', {"a": {"member0": None, "member1": "x"}}),
+    ],
+)
+def test_value_is_taken_as_clients_write_it(schema: str, text: str, shown: dict[str, Any]) -> None:
+    found = decoded(schema, [text])
+    assert (found.flaws, found.rows.to_pylist()) == ([], [shown])
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "reason"),
+    [
+        ("{a:int}", "", "it is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("{a:int}", b"\xff", "it is not JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+        (
+            "{a:int}",
+            "[" * 100_000,
+            "it is not JSON: maximum recursion depth exceeded while decoding a JSON array from a",
+        ),
+        ("{a:int}", "7", "it: 7 is not record R"),
+        ("{a:int}", '{"a": 2147483648}', "a: 2147483648 is not a number of type int"),
+        ("{a:int}", '{"a": true}', "a: true is not a number of type int"),
+        ("{a:string}", '{"a": 1}', "a: 1 is not a text"),
+        ("{a:enum<A,B>}", '{"a": "C"}', 'a: "C" is not a symbol of enum E'),
+        ("{a:array<X{x:int}>}", '{"a": [{"x": 1}, {"x": []}]}', "a[1].x: [] is not a number of type int"),
+        ("{a:bytes decimal(4,2)}", '{"a": "123.45"}', 'a: "123.45" is not a decimal of 4 digits'),
+    ],
+)
+def test_bad_row_is_null_and_told(schema: str, text: str | bytes, reason: str) -> None:
+    found = decoded(schema, ["{}", text, None])
+    assert [each.row for each in found.flaws] == [1]
+    assert found.flaws[0].reason.startswith(reason)
+    assert found.rows[1].as_py() is None
+
+
+def test_rows_are_not_taken_for_each_other() -> None:
+    """Two values in one row, and none in the next: as many as rows."""
+    found = decoded("{a:int}", ['{"a": 1}{"a": 2}', " ", '{"a": 3}'])
+    assert [each.row for each in found.flaws] == [0, 1]
+    assert found.rows.to_pylist() == [None, None, {"a": 3}]
+
+
+_VALUES = st.fixed_dictionaries(
+    {},
+    optional={
+        "i": st.integers(-(2**63), 2**63 - 1) | st.none(),
+        "d": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-1000, 1000),
+        "s": st.text(max_size=5),
+        "b": st.booleans(),
+        "l": st.lists(st.fixed_dictionaries({"x": st.text(max_size=2)}), max_size=2),
+    },
+)
+
+
+@given(st.lists(_VALUES, min_size=1, max_size=5))
+def test_rows_read_together_are_those_read_one_by_one(rows: list[dict[str, Any]]) -> None:
+    schema = "{i:?long, d:?double, s:?string, b:?boolean, l:array<X{x:string}>}"
+    texts = [json.dumps(each) for each in rows]
+    together, one_by_one = decoded(schema, [*texts]), decoded(schema, [*texts, None])
+    assert together.rows.to_pylist() == one_by_one.rows.to_pylist()[:-1]
