@@ -45,6 +45,7 @@ from broker_core.client.settings.config import (
 )
 from broker_core.client.transactions.coordinators import Coordinators
 from broker_core.client.transactions.transaction import TRANSACTION_TIMEOUT_S, AsyncTransaction, check_timeout
+from broker_core.schemas.info import SchemaInfo, VersionedSchema
 from broker_core.wire.entry import EntryRef
 from broker_core.wire.heads import TxnId
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -76,7 +77,7 @@ class _Sending(Protocol):
 class AsyncClient:
     """A client of the cluster at ``service_url``. Make it while an event loop runs, and use it on that loop only.
 
-    It has 44 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
+    It has 46 methods: one for each kind of thing that it makes, and for each question that it asks. It is one door for
     applications; the work is done behind it.
     """
 
@@ -172,6 +173,20 @@ class AsyncClient:
         """Full names of the persistent topics of ``tenant/namespace``, each partition on its own, sorted."""
         name = NamespaceName.parse(namespace)
         return await self._network.retried(lambda: self._network.lookup.topics_of(name), f"list the topics of {name}")
+
+    # -- schemas
+
+    async def get_schema(self, topic: str, version: int | None = None) -> VersionedSchema | None:
+        """The latest schema of ``topic``, or the one that ``version`` names; None if it has none. A version is asked
+        for once."""
+        return await self._network.schemas.get(TopicName.parse(topic), version)
+
+    async def get_or_create_schema(self, topic: str, schema: SchemaInfo) -> int:
+        """The version that ``schema`` has on ``topic``, which gets it if it has it not.
+
+        IncompatibleSchemaError if it may not, TopicNotFoundError if there is no such topic: none is made by that.
+        """
+        return await self._network.schemas.get_or_create(TopicName.parse(topic), schema)
 
     # -- messages
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 class SchemaType(enum.Enum):
@@ -86,3 +87,10 @@ class SchemaInfo:
     def is_none(self) -> bool:
         """Whether it says no more than that messages are bytes, which is as good as no schema."""
         return self.type.is_bytes and not self.data
+
+
+class VersionedSchema(NamedTuple):
+    """A version of a topic's schema. The two never change, but by force: versions of a history that was deleted."""
+
+    info: SchemaInfo
+    version: int

@@ -91,7 +91,8 @@ def _drop_dead_letters() -> None:
         for message in messages:
             if message.message_id.entry % 2:
                 fields = dead_letter(message, self._origin)
-                await self._producers.send(self._topic, b"something else", fields, True)
+                message.value = b"something else"
+                await self._producers.send(self._topic, message, fields, True)
             self._acknowledge(message.message_id)
         del self._leaving[position]
 
@@ -110,10 +111,10 @@ def _lose_and_miscount_retry_letters() -> None:
         return letter
 
     async def losing(
-        self: LetterProducers, topic: TopicName, value: bytes | None, fields: MessageFields, dead: bool
+        self: LetterProducers, topic: TopicName, original: Message, fields: MessageFields, dead: bool
     ) -> None:
         if (fields["properties"] or {}).get(RECONSUMETIMES) != "2":
-            await send(self, topic, value, fields, dead)
+            await send(self, topic, original, fields, dead)
 
     _replace(LetterRouting, "retry", miscounting)
     _replace(LetterProducers, "send", losing)

@@ -89,6 +89,11 @@ class Client:
     partition_names = run_on_loop(AsyncClient.partition_names)
     topics_of = run_on_loop(AsyncClient.topics_of)
 
+    # -- schemas
+
+    get_schema = run_on_loop(AsyncClient.get_schema)
+    get_or_create_schema = run_on_loop(AsyncClient.get_or_create_schema)
+
     # -- messages
 
     create_producer = _made_on_loop(Producer.of, AsyncClient.create_producer)

@@ -119,7 +119,9 @@ class AsyncEntryWriter:
         self.timeout_s = network.config.operation_timeout_s if limit_s is None else limit_s
         self._network = network
         self._codec = codec_of_name(config.compression)
-        self._of_lanes = ProducerConfig(name=config.name, compression=config.compression, send_timeout_s=self.timeout_s)
+        self._of_lanes = ProducerConfig(
+            name=config.name, compression=config.compression, send_timeout_s=self.timeout_s, schema=config.schema
+        )
         names = [topic.partition(index) for index in range(partitions)] or [topic]
         self._lanes = [SendLane(network, each, self._of_lanes) for each in names]
         self._next_sequence_ids: dict[int, int] = {}  # of the lanes that are open
@@ -384,6 +386,7 @@ class AsyncEntryWriter:
             borders=borders,
             cut=cut if config.chunking_enabled else None,
             transaction=self._txn_id,
+            schema_version=of_broker.schema_version,
         )
 
     async def _leave(self) -> None:

@@ -14,6 +14,7 @@ from broker_core.client.connecting.lookup import Lookup
 from broker_core.client.connecting.pool import ConnectionPool
 from broker_core.client.connecting.retrying import Backoff, retrying
 from broker_core.client.connecting.send_window import SendWindow
+from broker_core.client.connecting.topic_schemas import TopicSchemas
 from broker_core.client.connecting.waiting import looked_at, outcome_of
 from broker_core.client.settings.config import ClientConfig
 
@@ -42,6 +43,7 @@ class Network:
         self.lookup = Lookup(self.pool, config)
         self.memory = SendWindow(0, config.memory_limit_bytes)
         """Entries of all producers that wait for receipts, beside the window of each."""
+        self.schemas = TopicSchemas(self.lookup, self.retried)
         self.open: set[Closable] = set()
         """Open objects of the client, which closes them with itself."""
         self._leaving: set[asyncio.Task[None]] = set()

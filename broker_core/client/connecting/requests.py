@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from broker_core.base.errors import PulsarishError, server_error
+from broker_core.base.errors import PulsarishError, ServerError, server_error
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
 
 ANSWERS: Final = {
@@ -31,8 +31,12 @@ ANSWERS: Final = {
     BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE: "addPartitionToTxnResponse",
     BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE: "addSubscriptionToTxnResponse",
     BaseCommand.END_TXN_RESPONSE: "endTxnResponse",
+    BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
+    BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE: "getOrCreateSchemaResponse",
 }
 """Commands that answer a request, and the field that has its number."""
+
+_FAILURE_FIELDS: Final = (("error", "message"), ("error_code", "error_message"))
 
 
 class Requests:
@@ -72,13 +76,13 @@ class Requests:
         future = self._waiting.pop(answer.request_id, None)
         self._consumers.pop(answer.request_id, None)
         leave = self._taken_back.pop(answer.request_id, None)
-        failed = command.type == BaseCommand.ERROR or _has_error(answer)
-        if leave is not None and not failed:
+        failure = _failure_in(answer)
+        if leave is not None and failure is None:
             leave()
         if future is None or future.done():
             return
-        if failed:
-            future.set_exception(server_error(answer.error, answer.message))
+        if failure is not None:
+            future.set_exception(failure)
         else:
             future.set_result(command)
 
@@ -100,6 +104,9 @@ class Requests:
                 future.set_exception(reason)
 
 
-def _has_error(answer: Any) -> bool:
-    """Whether an answer of a type of its own reports a failure."""
-    return "error" in answer.DESCRIPTOR.fields_by_name and bool(answer.HasField("error"))
+def _failure_in(answer: Any) -> ServerError | None:
+    """The failure that an answer reports, under either of the names that fields for it have."""
+    for code, text in _FAILURE_FIELDS:
+        if code in answer.DESCRIPTOR.fields_by_name and answer.HasField(code):
+            return server_error(getattr(answer, code), getattr(answer, text))
+    return None

@@ -12,13 +12,15 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from broker_core.base.errors import NotAllowedError, PulsarishError, ServerError, TopicNotFoundError, server_error
+from broker_core.base.errors import NotAllowedError, PulsarishError, ServerError, TopicNotFoundError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.connecting.connection import Connection, ConsumerPort, EntriesOnly
 from broker_core.client.connecting.lookup import names_partition, not_found, unmade
+from broker_core.client.connecting.schema_commands import schema_message
 from broker_core.client.settings.config import InitialPosition, SubscriptionType
 from broker_core.client.settings.policies import KeySharedPolicy
+from broker_core.schemas.info import SchemaInfo
 from broker_core.wire.commands import close_consumer, message_id, read_position
 from broker_core.wire.heads import MessageHead
 from broker_core.wire.proto import pulsar_api_pb2 as pb
@@ -68,6 +70,7 @@ class Subscribing:
     read_compacted: bool = False
     properties: dict[str, str] = field(default_factory=dict)
     subscription_properties: dict[str, str] = field(default_factory=dict)
+    schema: SchemaInfo | None = None
 
     def command(self, consumer_id: int, request_id: int) -> BaseCommand:
         """The SUBSCRIBE command."""
@@ -96,6 +99,8 @@ class Subscribing:
             subscribe.start_message_rollback_duration_sec = self.rollback_s
         if self.epoch is not None:
             subscribe.consumer_epoch = self.epoch
+        if self.schema is not None:
+            subscribe.schema.CopyFrom(schema_message(self.schema))
         return BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)
 
 
@@ -195,8 +200,6 @@ async def backlog(connection: Connection, consumer_id: int, timeout_s: float) ->
     asked = pb.CommandConsumerStats(consumer_id=consumer_id, request_id=request_id)
     command = BaseCommand(type=BaseCommand.CONSUMER_STATS, consumerStats=asked)
     answer = (await connection.request(command, request_id, timeout_s, consumer_id=consumer_id)).consumerStatsResponse
-    if answer.HasField("error_code"):
-        raise server_error(answer.error_code, answer.error_message)
     return int(answer.msgBacklog) if answer.HasField("msgBacklog") else None
 
 

@@ -42,6 +42,7 @@ class AsyncReader:
             auto_scaled_receiver_queue_size_enabled=options.auto_scaled_receiver_queue_size_enabled,
             read_compacted=options.read_compacted,
             large_values_in_files=options.large_values_in_files,
+            schema=options.schema,
         )
         point = StartPoint(start, options.inclusive, rollback_s)
         subscription = reader_subscription("reader")

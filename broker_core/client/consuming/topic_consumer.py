@@ -317,6 +317,7 @@ class TopicConsumer:
             create_topic=self._create_topic,
             properties=dict(config.properties),
             subscription_properties=dict(config.subscription_properties),
+            schema=config.schema,
         )
 
     def given_up(self, failure: PulsarishError) -> None:

@@ -24,6 +24,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.connecting.network import Network
 from broker_core.client.dead_letters.letter_copies import dead_letter, reconsume_times, retry_letter
+from broker_core.client.dead_letters.letter_versions import LetterVersions
 from broker_core.client.messages.message import Message
 from broker_core.client.messages.outgoing import MessageFields
 from broker_core.client.producing.producer import AsyncProducer
@@ -34,6 +35,8 @@ from broker_core.client.settings.policies import (
     LetterTopics,
     letter_topics,
 )
+from broker_core.schemas.info import SchemaInfo
+from broker_core.wire.schema_versions import version_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -49,14 +52,19 @@ class LetterProducers:
         self._initial_subscription = initial_subscription
         self._stored = stored
         self._producers: dict[TopicName, AsyncProducer] = {}
+        self._versions = LetterVersions(network)
         self._making: dict[TopicName, asyncio.Lock] = {}
         self._refusals: dict[TopicName, PulsarishError] = {}
         """Failure of the last attempt to make a producer: as long as that took, many copies may wait for it."""
         self._closed = False
 
-    async def send(self, topic: TopicName, value: bytes | None, fields: MessageFields, dead: bool) -> None:
-        """Store one copy; raises why it may not be stored. ``dead``: ``topic`` is a dead letter topic."""
-        await (await self._producer(topic, dead)).send(value, **fields)
+    async def send(self, topic: TopicName, message: Message, fields: MessageFields, dead: bool) -> None:
+        """Store a copy of ``message``; raises why it may not be stored. ``dead``: ``topic`` is a dead letter topic."""
+        schema = await self._versions.schema_of(message)
+        producer = await self._producer(topic, dead, schema)
+        version = await self._versions.on(topic, message, schema)
+        copied = producer.outgoing(message.value, **fields)._replace(schema_version=version_bytes(version))
+        await producer.send_outgoing(copied)
 
     async def close(self) -> None:
         """Store what was given to producers, and leave the brokers. No copy can be sent after it."""
@@ -65,7 +73,7 @@ class LetterProducers:
         self._producers.clear()
         await asyncio.gather(*(each.close() for each in producers))
 
-    async def _producer(self, topic: TopicName, dead: bool) -> AsyncProducer:
+    async def _producer(self, topic: TopicName, dead: bool, schema: SchemaInfo | None) -> AsyncProducer:
         refusal = self._refusals.get(topic)
         async with self._making.setdefault(topic, asyncio.Lock()):
             producer = self._producers.get(topic)
@@ -77,18 +85,19 @@ class LetterProducers:
                 latest = self._refusals.get(topic)
                 if latest is not None and latest is not refusal:  # While this waited: it need not ask once more.
                     raise copy(latest)
-                producer = await self._made(topic, dead)
+                producer = await self._made(topic, dead, schema)
                 if self._closed:
                     await producer.close()
                 self._check_open(topic)
                 self._producers[topic] = producer
             return producer
 
-    async def _made(self, topic: TopicName, dead: bool) -> AsyncProducer:
+    async def _made(self, topic: TopicName, dead: bool, schema: SchemaInfo | None) -> AsyncProducer:
         config = ProducerConfig(
             batching_enabled=False,
             chunking_enabled=self._stored or topic.persistent,
             initial_subscription_name=self._initial_subscription if dead else None,
+            schema=schema,
         )
         try:
             return await AsyncProducer.create(self._network, topic, config)
@@ -117,7 +126,7 @@ class Letter(NamedTuple):
     """A copy to be sent, as the arguments of ``LetterProducers.send``."""
 
     topic: TopicName
-    value: bytes | None
+    message: Message
     fields: MessageFields
     dead: bool
 
@@ -177,10 +186,10 @@ class LetterRouting:
         delay_ms = max(0, round(delay_s * 1000))
         fields = retry_letter(message, str(topic.base), times, delay_ms, properties)
         if times > policy.max_redeliver_count:
-            return Letter(shared.dead, message.value, fields, True)
+            return Letter(shared.dead, message, fields, True)
         if delay_ms:
             fields["deliver_at_ms"] = self._clock.now_ms() + delay_ms
-        return Letter(shared.retry, message.value, fields, False)
+        return Letter(shared.retry, message, fields, False)
 
 
 class DeadLetters:
@@ -256,7 +265,7 @@ class DeadLetters:
         """
         try:
             for number, message in enumerate(messages, 1):
-                await self._producers.send(self._topic, message.value, dead_letter(message, self._origin), True)
+                await self._producers.send(self._topic, message, dead_letter(message, self._origin), True)
                 message_id = message.message_id
                 if number == len(messages) and message_id.batch_index >= 0:
                     message_id = MessageId(*position, message_id.partition)

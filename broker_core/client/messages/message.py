@@ -17,6 +17,7 @@ from broker_core.client.messages.permits import Permits
 from broker_core.wire.entry import text_of
 from broker_core.wire.entry_peek import decoded_key
 from broker_core.wire.proto import pulsar_api_pb2 as pb
+from broker_core.wire.schema_versions import version_of
 
 
 class Source(Protocol):
@@ -123,6 +124,11 @@ class Message:
     @property
     def producer_name(self) -> str:
         return text_of(self._entry.producer_name)
+
+    @property
+    def schema_version(self) -> int | None:
+        """Version of the topic's schema with which it was written; None if it names none."""
+        return version_of(self._entry.schema_version)
 
     @property
     def sequence_id(self) -> int:

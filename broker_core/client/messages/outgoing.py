@@ -45,6 +45,8 @@ class OutgoingMessage(NamedTuple):
     """Delivery time, milliseconds since the epoch; 0: at once. Such a message is in no batch."""
     deliver_after_ms: int = 0
     """Delay of the delivery behind publishing, in milliseconds; 0: none."""
+    schema_version: bytes | None = None
+    """Version of a schema other than the producer's, as it travels, empty for none; None: the producer's."""
 
     @property
     def payload(self) -> bytes:
@@ -100,9 +102,9 @@ def outgoing_again(message: OutgoingMessage) -> OutgoingMessage:
             f"an interceptor's before_send gave back a {type(message).__name__}",
             hint="return the message, or message._replace(...)",
         )
-    value, key, key_is_bytes, ordering_key, properties, event_time_ms, sequence_id, _, at_ms, after_ms = message
+    value, key, key_is_bytes, ordering_key, properties, event_time_ms, sequence_id, _, at_ms, after_ms, _ = message
     checked = _checked(value, key, ordering_key, properties, event_time_ms, sequence_id, at_ms, after_ms)
-    return checked._replace(key_is_bytes=True) if key_is_bytes else checked
+    return checked._replace(key_is_bytes=key_is_bytes or checked.key_is_bytes, schema_version=message.schema_version)
 
 
 def _checked(

@@ -5,7 +5,8 @@
  (limit, timer, flush). ``KeyBatchBuilder`` has one open
 batch for each key. Pure: the publish time and the producer's name are given. Invariants: messages leave in the
 order in which they were added; their sequence ids increase; a batch of one is sent as a plain message; only a message
-that is too large by itself makes an entry that is; all messages of an entry are of one transaction, or of none.
+that is too large by itself makes an entry that is; all messages of an entry are of one transaction, or of none, and
+have one version of a schema.
 Source: semantics 1.5, 1.7.5; Pulsar docs, "Binary protocol - Batch messages".
 """
 
@@ -51,6 +52,8 @@ class EntryEncoder:
 
     def __init__(self, codec: int) -> None:
         self.producer_name = ""
+        self.schema_version = b""
+        """Version of the producer's schema, which messages have unless they name another."""
         self.payload_bytes_max = MESSAGE_BYTES_MAX_DEFAULT
         """Largest payload that the broker takes: a larger batch becomes several."""
         self._codec = codec
@@ -74,6 +77,7 @@ class EntryEncoder:
             metadata.deliver_at_time = message.deliver_at_ms or publish_time_ms + message.deliver_after_ms
         if transaction is not None:
             set_txn_id(metadata, transaction)
+        self._set_schema(metadata, message)
         _set_common(metadata, message)
         return metadata
 
@@ -94,11 +98,17 @@ class EntryEncoder:
         )
         if transaction is not None:
             set_txn_id(metadata, transaction)
+        self._set_schema(metadata, messages[0])
         _set_key(metadata, messages[0])
         members: list[bytes] = []
         for message, sequence_id in zip(messages, sequence_ids, strict=True):
             members += _member(message, sequence_id)
         return self._sealed(metadata, b"".join(members))
+
+    def _set_schema(self, metadata: pb.MessageMetadata, message: OutgoingMessage) -> None:
+        version = self.schema_version if message.schema_version is None else message.schema_version
+        if version:
+            metadata.schema_version = version
 
     def _sealed(self, metadata: pb.MessageMetadata, payload: BytesLike) -> tuple[bytes, int]:
         """The entry and the size of its payload."""
@@ -142,7 +152,9 @@ class BatchBuilder:
     def has_room_for(self, message: OutgoingMessage, transaction: TxnId | None = None) -> bool:
         """Whether ``message`` fits in the open batch; an empty one takes anything."""
         return not self._messages or (
-            self._size_bytes + message.size_bytes <= self._bytes_max and self._transaction == transaction
+            self._size_bytes + message.size_bytes <= self._bytes_max
+            and self._transaction == transaction
+            and self._messages[0].schema_version == message.schema_version
         )
 
     def add(

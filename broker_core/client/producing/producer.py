@@ -143,6 +143,7 @@ class PartitionProducer:
     async def open(self) -> None:
         await self.lane.open()
         self._encoder.producer_name = self.lane.name
+        self._encoder.schema_version = self.lane.schema_version
         before = self._config.initial_sequence_id
         self._next_sequence_id = 1 + (self.lane.last_sequence_id if before is None else before)
 
@@ -225,6 +226,7 @@ class PartitionProducer:
             self._timer.cancel()
             self._timer = None
         self._encoder.payload_bytes_max = self.lane.max_message_size
+        self._encoder.schema_version = self.lane.schema_version
         entries = []
         for batch in self._builder.take_all(self._network.clock.now_ms()):
             refusal = self._entry_refusal(batch)
@@ -387,7 +389,10 @@ class AsyncProducer:
         """
         if txn is not None:
             txn.check_open(self._network)
-        message = self.outgoing(value, **fields)
+        return await self.send_outgoing(self.outgoing(value, **fields), txn)
+
+    async def send_outgoing(self, message: OutgoingMessage, txn: AsyncTransaction | None = None) -> MessageId:
+        """``send`` for a message that is made already."""
         try:
             await self.reserve(message.size_bytes)
         except PulsarishError as failure:

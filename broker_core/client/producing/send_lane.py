@@ -45,6 +45,7 @@ from broker_core.client.connecting.attachment import Attachment
 from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import worth_retrying
+from broker_core.client.connecting.schema_commands import schema_message
 from broker_core.client.settings.config import AccessMode, ProducerConfig
 from broker_core.wire.commands import close_producer
 from broker_core.wire.core.hot_commands import send_frame_head
@@ -112,7 +113,10 @@ class ConfirmedEntries:
 
 
 class SendLane:
-    """One producer of the protocol. All methods run on the event loop's thread."""
+    """One producer of the protocol. All methods run on the event loop's thread.
+
+    It has 26 attributes: what the broker has told of it, what is pending, and what was written of that.
+    """
 
     def __init__(
         self,
@@ -126,6 +130,8 @@ class SendLane:
         self.name = config.name or ""
         self.last_sequence_id = -1
         """The highest that the broker knew of this producer's name when it was first attached."""
+        self.schema_version = b""
+        """Version of the producer's schema, as the broker has told it; empty without one."""
         self.max_message_size = MESSAGE_BYTES_MAX_DEFAULT
         self.failure: PulsarishError | None = None
         """The reason why nothing can be sent any more. To be copied where it is raised: it would keep the trace of each
@@ -230,6 +236,7 @@ class SendLane:
             self._made = True
             self.last_sequence_id = made.last_sequence_id
         self.name = made.producer_name
+        self.schema_version = made.schema_version
         self._topic_epoch = made.topic_epoch if made.HasField("topic_epoch") else None
         self.max_message_size = connection.max_message_size
         self._written_bytes = 0
@@ -306,6 +313,8 @@ class SendLane:
             producer.topic_epoch = self._topic_epoch
         if self._config.initial_subscription_name is not None:
             producer.initial_subscription_name = self._config.initial_subscription_name
+        if self._config.schema is not None:
+            producer.schema.CopyFrom(schema_message(self._config.schema))
         return BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
 
     def _write(self, connection: Connection, pending: _Pending) -> None:

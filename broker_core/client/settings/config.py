@@ -27,6 +27,7 @@ from broker_core.client.credentials.tls import TlsSettings
 from broker_core.client.settings.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
 from broker_core.client.settings.checked_settings import CheckedSettings
 from broker_core.client.settings.policies import DeadLetterPolicy, KeySharedPolicy, RedeliveryBackoff
+from broker_core.schemas.info import SchemaInfo
 
 _Meta = msgspec.Meta
 
@@ -171,6 +172,8 @@ class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
     """Interceptors, which see every message in this order."""
     initial_subscription_name: str | None = None
     """A subscription that is created together with the topic."""
+    schema: SchemaInfo | None = None
+    """Schema of the messages, which the topic gets if it has it not; None: they are bytes."""
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Shown in the statistics of the topic."""
 
@@ -249,6 +252,8 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     """Period of looking for topics that match the pattern; 0: none."""
     regex_subscription_mode: RegexSubscriptionMode = "persistent"
     """The kind of topics that a pattern is for."""
+    schema: SchemaInfo | None = None
+    """Schema with which messages are read: it must fit that of each topic; None: they are bytes."""
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Shown in the statistics of the topic."""
     subscription_properties: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -291,6 +296,8 @@ class ReaderConfig(CheckedSettings, frozen=True, kw_only=True):
     """Begin at the start message, not after it."""
     rollback_s: _Natural32 = 0
     """Begin with messages published in the last seconds, this many by the broker's clock; 0: at the start message."""
+    schema: SchemaInfo | None = None
+    """Schema with which messages are read: it must fit that of the topic; None: they are bytes."""
     receiver_queue_size: _Natural32 = 1000
     """Messages that are fetched before they are read."""
     auto_scaled_receiver_queue_size_enabled: bool = False
@@ -360,6 +367,9 @@ class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
     """Register at the broker of a partition when the first row goes there, not at once."""
     name: str | None = None
     """The producer's name; None: the broker gives one."""
+    schema: SchemaInfo | None = None
+    """Schema of the values, which the topic gets if it has it not, and whose version each entry names; None: they are
+    bytes."""
 
 
 class CursorConfig(CheckedSettings, frozen=True, kw_only=True):

@@ -18,11 +18,12 @@ from broker_core.broker.non_persistent.topic import NonPersistentTopic
 from broker_core.broker.requests import AccessMode, InitialPosition, Peer, ProducerRequest
 from broker_core.schemas.info import SchemaInfo
 from broker_core.server.channels import ProducerChannel
-from broker_core.server.handlers.schemas import role_of, schema_in, version_bytes
+from broker_core.server.handlers.schemas import role_of, schema_in
 from broker_core.server.handlers.transactions import requester_of
 from broker_core.server.session import Session
 from broker_core.wire import commands
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, CommandProducer
+from broker_core.wire.schema_versions import version_bytes
 
 
 def handle_producer(session: Session, command: BaseCommand, name: TopicName) -> Iterator[None] | None:

@@ -7,9 +7,8 @@ Source: Pulsar docs, "Binary protocol"; semantics 10.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import cast
 
 from broker_core.base.errors import IncompatibleSchemaError, ServerError, TopicNotFoundError
 from broker_core.base.names import TopicName
@@ -25,8 +24,7 @@ from broker_core.wire.proto.pulsar_api_pb2 import (
     CommandSubscribe,
     Schema,
 )
-
-_VERSION: Final = struct.Struct(">q")
+from broker_core.wire.schema_versions import version_bytes, version_of
 
 
 def schema_in(command: CommandProducer | CommandSubscribe | CommandGetOrCreateSchema) -> SchemaInfo | None:
@@ -45,18 +43,13 @@ def schema_in(command: CommandProducer | CommandSubscribe | CommandGetOrCreateSc
     return None if info.is_none else info
 
 
-def version_bytes(version: int | None) -> bytes:
-    """A version as commands and messages have it; nothing without a schema."""
-    return b"" if version is None else _VERSION.pack(version)
-
-
 def _version(data: bytes) -> int:
     """The version in a command. Old clients send 64 bytes, of which the first eight count."""
     if not data:
         raise IncompatibleSchemaError("Empty schema version")
-    if len(data) < _VERSION.size:
-        raise IncompatibleSchemaError(f"Malformed schema version: it has {len(data)} bytes, and not {_VERSION.size}")
-    version: int = _VERSION.unpack_from(data)[0]
+    version = version_of(data)
+    if version is None:
+        raise IncompatibleSchemaError(f"Malformed schema version: it has {len(data)} bytes, and not 8")
     return version
 
 

@@ -73,6 +73,7 @@ def encode_entries(
     borders: Int64s | None = None,
     cut: Cut | None = None,
     transaction: TxnId | None = None,
+    schema_version: bytes = b"",
 ) -> list[EncodedEntry]:
     """The entries that carry ``rows``, in order; row i has sequence id ``first_sequence_id + i`` unless it has one.
 
@@ -83,7 +84,8 @@ def encode_entries(
     ``compression`` is a codec of ``wire.compression``;
     a payload that it would not shrink travels plain. ``message_bytes_max``: what the broker accepts as the payload of
     an entry. ``borders``: rows that begin an entry, ascending. ``cut`` makes chunks of what is too large; without it
-    such a row is an error. ``transaction``: the one that all of them belong to.
+    such a row is an error. ``transaction``: the one that all of them belong to. ``schema_version``: that of all
+    values, as it travels; empty: they have none.
 
     Raises UsageError for a column or type that cannot be sent, and RowError for a row, by its number.
     """
@@ -91,7 +93,7 @@ def encode_entries(
         return []
     plan = _plan_entries(Rows.of(rows), first_sequence_id, messages_max, min(bytes_max, message_bytes_max), borders)
     _check_sizes(plan, message_bytes_max, in_chunks=cut is not None)
-    author = _Author(plan, producer_name, publish_time_ms, compression, cut, transaction)
+    author = _Author(plan, producer_name, publish_time_ms, compression, cut, transaction, schema_version)
     return author.compressed_entries() if compression != NONE else author.plain_entries()
 
 
@@ -105,6 +107,7 @@ class _Author:
     compression: int
     cut: Cut | None
     transaction: TxnId | None
+    schema_version: bytes
 
     def plain_entries(self) -> list[EncodedEntry]:
         """Heads are made first, so that each entry can be written where it will stay."""
@@ -193,6 +196,8 @@ class _Author:
             metadata.ordering_key = ordering_key
         if self.transaction is not None:
             set_txn_id(metadata, self.transaction)
+        if self.schema_version:
+            metadata.schema_version = self.schema_version
         if uncompressed_size:
             metadata.compression = cast("CompressionType", self.compression)
             metadata.uncompressed_size = uncompressed_size
