@@ -22,7 +22,7 @@ _ITEMS_A_ROW: Final = 4
 
 
 class Flaw(NamedTuple):
-    """A row that cannot be read, and why. ``column``: the number of the target that it would have been read into."""
+    """A row that cannot be read. ``reason``: why, behind the path of its field."""
 
     row: int
     reason: str
@@ -60,12 +60,18 @@ def decode(programs: Programs, values: pa.Array, starts: NDArray[np.int64]) -> D
     within_lists = _within_lists(programs.target)
     rooms = np.array([len(starts) * (_ITEMS_A_ROW if each.column in within_lists else 1) for each in columns], np.int64)
     while True:
-        cells, flaws = _walk(programs, columns, source, offsets, starts, rooms)
+        cells, flaws, nodes = _walk(programs, columns, source, offsets, starts, rooms)
         if (cells.counts <= rooms).all():
             break
         rooms = np.maximum(rooms, cells.counts)
-    found = [Flaw(row, FLAWS[int(flaws[row])]) for row in np.flatnonzero(flaws).tolist()]
+    flawed = np.flatnonzero(flaws).tolist()
+    found = [Flaw(row, told(programs.paths[int(nodes[row])], FLAWS[int(flaws[row])])) for row in flawed]
     return Decoded(_array(programs.target, cells), found)
+
+
+def told(path: str, reason: str) -> str:
+    """The reason of a flaw in the field at ``path``, or in the value itself."""
+    return f"{path}: {reason}" if path else reason
 
 
 def _within_lists(target: Target) -> set[int]:
@@ -81,7 +87,7 @@ def _walk(
     offsets: NDArray[np.int32],
     starts: NDArray[np.int64],
     rooms: NDArray[np.int64],
-) -> tuple[_Cells, NDArray[np.int32]]:
+) -> tuple[_Cells, NDArray[np.int32], NDArray[np.int64]]:
     below = np.array([[each.last, each.parts[0].column if each.is_list else -1] for each in columns], np.int64)
     bases = np.cumsum(rooms) - rooms
     counts, before = np.zeros(len(columns), np.int64), np.zeros(len(columns), np.int64)
@@ -91,7 +97,7 @@ def _walk(
         *(source, offsets, starts, programs.nodes, programs.lists, below.ravel(), bases, rooms),
         *(counts, before, cells, present, flaws, nodes),
     )
-    return _Cells(source, bases, counts, cells, present), flaws
+    return _Cells(source, bases, counts, cells, present), flaws, nodes
 
 
 # -- columns

@@ -8,6 +8,8 @@ what they mean.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,37 +25,56 @@ from broker_core.wire.core.avro_values import KINDS, SCALES, WORDS
 
 _SKIP: Final = -1
 
+PAIRS_MAX: Final = 50_000
+"""Pairs of a type and a column that a program is made of at most: unions within unions could make it endless."""
+
+
+class ProgramTooLongError(Exception):
+    """A writer's schema leads to too many pairs of its types and columns."""
+
 
 @dataclass(slots=True)
 class Programs:
-    """Programs into the same columns. ``constants``: defaults, which the source begins with."""
+    """Programs into the same columns. ``constants``: defaults, which the source begins with. ``paths``: of each node
+    the field that it reads, for flaws."""
 
     target: Target
     schema: AvroType
     constants: bytearray = field(default_factory=bytearray)
+    paths: list[str] = field(default_factory=list)
     _nodes: list[list[int]] = field(default_factory=list)
     _lists: list[int] = field(default_factory=list)
+    _sealed: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def add(self, writer: AvroType) -> int:
         """Add a program for data of ``writer``: its first node. Values that cannot be read give rows with a flaw."""
+        self._sealed = None
         try:
             return _Compiler(self).read(renamed(writer, self.schema), self.schema, self.target)
-        except AliasClashError:
-            return self.node("unreadable", _SKIP)
+        except (AliasClashError, ProgramTooLongError, RecursionError):
+            return self.node("unreadable", "", _SKIP)
 
     @property
     def nodes(self) -> NDArray[np.int64]:
         """The nodes of all programs."""
-        return np.array(self._nodes, np.int64).reshape(-1, WORDS)
+        return self._arrays[0]
 
     @property
     def lists(self) -> NDArray[np.int64]:
         """What nodes refer to: symbols, and lists of nodes."""
-        return np.array(self._lists or [0], np.int64)
+        return self._arrays[1]
 
-    def node(self, kind: str, column: int, *numbers: int) -> int:
+    @property
+    def _arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if self._sealed is None:
+            nodes = np.array(self._nodes, np.int64).reshape(-1, WORDS)
+            self._sealed = nodes, np.array(self._lists or [0], np.int64)
+        return self._sealed
+
+    def node(self, kind: str, path: str, column: int, *numbers: int) -> int:
         """Add a node; its number."""
         self._nodes.append([KINDS[kind], column, *numbers, *[0] * (WORDS - 2 - len(numbers))])
+        self.paths.append(path)
         return len(self._nodes) - 1
 
     def fill(self, node: int, *numbers: int) -> None:
@@ -73,11 +94,30 @@ class _Compiler:
         self._to = programs
         self._resolver = Resolver()
         self._skipped: dict[int, int] = {}
+        self._made: dict[tuple[int, int, int], int] = {}
+        self._path: list[str] = []
+
+    def _node(self, kind: str, column: int, *numbers: int) -> int:
+        if len(self._made) > PAIRS_MAX:
+            raise ProgramTooLongError
+        return self._to.node(kind, "".join(self._path).lstrip("."), column, *numbers)
+
+    @contextmanager
+    def _within(self, part: str) -> Iterator[None]:
+        self._path.append(part)
+        yield
+        self._path.pop()
 
     def read(self, writer: AvroType, reader: AvroType, target: Target) -> int:
         """A node that reads ``writer`` as ``reader`` into ``target``."""
+        pair = (id(writer), id(reader), target.column)
+        if pair not in self._made:
+            self._made[pair] = self._read(writer, reader, target)
+        return self._made[pair]
+
+    def _read(self, writer: AvroType, reader: AvroType, target: Target) -> int:
         if isinstance(writer, Union):
-            return self._to.node("union", _SKIP, *self._to.listed(self._branches(writer, reader, target)))
+            return self._node("union", _SKIP, *self._to.listed(self._branches(writer, reader, target)))
         if isinstance(reader, Union):
             branch = self._resolver.branch(writer, reader)
             return self._unreadable() if branch is None else self._member(writer, branch, reader, target)
@@ -89,13 +129,16 @@ class _Compiler:
             case Record(), Record():
                 return self._record(writer, reader, target)
             case Array(), Array():
-                return self._to.node("array", target.column, self.read(writer.items, reader.items, target.parts[0]))
+                with self._within("[]"):
+                    item = self.read(writer.items, reader.items, target.parts[0])
+                return self._node("array", target.column, item)
             case Map(), Map():
-                key = self._to.node("text", target.parts[0].column)
-                value = self.read(writer.values, reader.values, target.parts[1])
-                return self._to.node("map", target.column, value, key)
+                with self._within("{}"):
+                    key = self._node("text", target.parts[0].column)
+                    value = self.read(writer.values, reader.values, target.parts[1])
+                return self._node("map", target.column, value, key)
             case Enum(), Enum():
-                return self._to.node("enum", target.column, *self._to.listed(_symbols(writer, reader)))
+                return self._node("enum", target.column, *self._to.listed(_symbols(writer, reader)))
         return self._leaf(writer, target)
 
     def _is_readable(self, writer: AvroType, reader: AvroType) -> bool:
@@ -108,7 +151,7 @@ class _Compiler:
             return False
 
     def _unreadable(self) -> int:
-        return self._to.node("unreadable", _SKIP)
+        return self._node("unreadable", _SKIP)
 
     def _branches(self, writer: Union, reader: AvroType, target: Target) -> list[int]:
         if isinstance(reader, Union) and self._resolver.is_alike(writer, reader):
@@ -123,42 +166,45 @@ class _Compiler:
         if not isinstance(target.avro, Union):
             return self.read(writer, branch, target)
         chosen = [each for each in reader.branches if each.kind != "null"].index(branch)
-        nodes = [self._to.node("null", each.column) for each in target.parts]
+        nodes = [self._node("null", each.column) for each in target.parts]
         nodes[chosen] = self.read(writer, branch, target.parts[chosen])
-        return self._to.node("record", target.column, *self._to.listed(nodes))
+        return self._node("record", target.column, *self._to.listed(nodes))
 
     def _record(self, writer: Record, reader: Record, target: Target) -> int:
         parts = dict(zip(target.names, target.parts, strict=True))
         nodes = []
         for each in writer.fields:
             wanted = reader.by_name.get(each.name)
-            nodes.append(
-                self._skip(each.type) if wanted is None else self.read(each.type, wanted.type, parts[each.name])
-            )
+            with self._within(f".{each.name}"):
+                nodes.append(
+                    self._skip(each.type) if wanted is None else self.read(each.type, wanted.type, parts[each.name])
+                )
         for each in reader.fields:
             if each.name not in writer.by_name and not isinstance(each.default, NoDefault):
-                start = len(self._to.constants)
-                self._to.constants += encoded_default(each.type, each.default)
-                node = _Compiler(self._to).read(each.type, each.type, parts[each.name])
-                nodes.append(self._to.node("default", _SKIP, start, len(self._to.constants), node))
-        return self._to.node("record", target.column, *self._to.listed(nodes))
+                with self._within(f".{each.name}"):
+                    nodes.append(self._default(each.type, each.default, parts[each.name]))
+        return self._node("record", target.column, *self._to.listed(nodes))
+
+    def _default(self, schema: AvroType, value: object, target: Target) -> int:
+        start = len(self._to.constants)
+        self._to.constants += encoded_default(schema, value)
+        node = self.read(schema, schema, target)
+        return self._node("default", _SKIP, start, len(self._to.constants), node)
 
     def _null(self, writer: AvroType, target: Target) -> int:
         """A null, and what was written is read over."""
-        null = self._to.node("null", target.column)
+        null = self._node("null", target.column)
         return (
-            null
-            if writer.kind == "null"
-            else self._to.node("record", _SKIP, *self._to.listed([null, self._skip(writer)]))
+            null if writer.kind == "null" else self._node("record", _SKIP, *self._to.listed([null, self._skip(writer)]))
         )
 
     def _leaf(self, writer: AvroType, target: Target) -> int:
         match writer:
             case Fixed():
-                return self._to.node("fixed", target.column, writer.size)
+                return self._node("fixed", target.column, writer.size)
             case Primitive():
                 kind = "text" if writer.kind in ("bytes", "string") else writer.kind
-                return self._to.node(kind, target.column, SCALES[_scale(writer, target)])
+                return self._node(kind, target.column, SCALES[_scale(writer, target)])
             case _:
                 raise TypeError(writer)
 
@@ -168,21 +214,28 @@ class _Compiler:
             return self._skipped[id(writer)]
         match writer:
             case Record():
-                node = self._skipped[id(writer)] = self._to.node("record", _SKIP)
-                self._to.fill(node, *self._to.listed([self._skip(each.type) for each in writer.fields]))
-                return node
+                return self._skipped_record(writer)
             case Union():
-                return self._to.node("union", _SKIP, *self._to.listed([self._skip(each) for each in writer.branches]))
+                return self._node("union", _SKIP, *self._to.listed([self._skip(each) for each in writer.branches]))
             case Array():
-                return self._to.node("array", _SKIP, self._skip(writer.items))
+                return self._node("array", _SKIP, self._skip(writer.items))
             case Map():
-                return self._to.node("map", _SKIP, self._skip(writer.values), self._to.node("text", _SKIP))
+                return self._node("map", _SKIP, self._skip(writer.values), self._node("text", _SKIP))
             case Enum():
-                return self._to.node("enum", _SKIP, *self._to.listed([0] * len(writer.symbols)))
+                return self._node("enum", _SKIP, *self._to.listed([0] * len(writer.symbols)))
             case Fixed():
-                return self._to.node("fixed", _SKIP, writer.size)
+                return self._node("fixed", _SKIP, writer.size)
         kind = {"bytes": "text", "string": "text", "null": "nothing"}.get(writer.kind, writer.kind)
-        return self._to.node(kind, _SKIP)
+        return self._node(kind, _SKIP)
+
+    def _skipped_record(self, writer: Record) -> int:
+        node = self._skipped[id(writer)] = self._node("record", _SKIP)
+        skipped = []
+        for each in writer.fields:
+            with self._within(f".{each.name}"):
+                skipped.append(self._skip(each.type))
+        self._to.fill(node, *self._to.listed(skipped))
+        return node
 
 
 def _symbols(writer: Enum, reader: Enum) -> list[int]:

@@ -49,6 +49,14 @@ _WIDEST: Final[Mapping[frozenset[str], str]] = {
 """Unions of numbers of which one holds all without a loss."""
 
 
+COLUMNS_MAX: Final = 10_000
+"""Columns that a schema may become: records that are used twice within records that are used twice could be endless."""
+
+
+class TooManyColumnsError(PulsarishError):
+    """A schema would become too many columns, or columns within columns too deep."""
+
+
 class RecursiveSchemaError(PulsarishError):
     """A record contains itself, which columns cannot."""
 
@@ -73,9 +81,12 @@ class Target:
 def targets_of(schema: AvroType, *, recursive_depth: int = 0) -> Target:
     """The columns of ``schema``. A record may be within itself ``recursive_depth`` times, and is null below.
 
-    RecursiveSchemaError if that is 0 and one is within itself.
+    RecursiveSchemaError if that is 0 and one is within itself, TooManyColumnsError.
     """
-    return _Making(recursive_depth).target(schema, "", ())
+    try:
+        return _Making(recursive_depth).target(schema, "", ())
+    except RecursionError as error:
+        raise TooManyColumnsError("the types of the schema are nested too deep for columns") from error
 
 
 def columns_of(target: Target) -> list[Target]:
@@ -95,8 +106,7 @@ class _Making:
     def target(self, schema: AvroType, path: str, within: tuple[Record, ...]) -> Target:
         if isinstance(schema, Union):
             return self._union(schema, path, within)
-        column = self._made
-        self._made += 1
+        column = self._next_column()
         match schema:
             case Record():
                 if within.count(schema) > self._recursive_depth:
@@ -112,6 +122,14 @@ class _Making:
                 return self._list(column, schema, pa.map_(pa.string(), value.arrow), (key, value))
             case _:
                 return Target(column, column, schema, _leaf(schema))
+
+    def _next_column(self) -> int:
+        if self._made == COLUMNS_MAX:
+            raise TooManyColumnsError(
+                f"the schema would become more than {COLUMNS_MAX} columns", hint="use a smaller recursiveDepth"
+            )
+        self._made += 1
+        return self._made - 1
 
     def _cut(self, record: Record, column: int, path: str) -> Target:
         if not self._recursive_depth:
@@ -129,8 +147,7 @@ class _Making:
         plain = all(isinstance(each, Primitive) and "logicalType" not in each.properties for each in others)
         if plain and kinds in _WIDEST:
             return self.target(Primitive(_WIDEST[kinds]), path, within)
-        column = self._made
-        self._made += 1
+        column = self._next_column()
         if not others:
             return _as_void(column, Primitive("null"))
         parts = [self.target(each, path, within) for each in others]
