@@ -29,6 +29,7 @@ from tests.behaviour.interface import (
     Received,
     RefusedError,
 )
+from tests.behaviour.schemas import SchemaChoice
 from tests.client.conftest import Service, admin_path
 
 LOOK_MS: Final = 50
@@ -104,11 +105,14 @@ class Cell:
         inclusive: bool = False,
         rollback_s: int = 0,
         compacted: bool = False,
+        schema: SchemaChoice | None = None,
     ) -> AnyReader:
-        return self.client.reader(topic, start, inclusive=inclusive, rollback_s=rollback_s, compacted=compacted)
+        return self.client.reader(
+            topic, start, inclusive=inclusive, rollback_s=rollback_s, compacted=compacted, schema=schema
+        )
 
-    def table_view(self, topic: str) -> AnyTableView:
-        return self.client.table_view(topic)
+    def table_view(self, topic: str, schema: SchemaChoice | None = None) -> AnyTableView:
+        return self.client.table_view(topic, schema)
 
     def send(self, topic: str, values: Iterable[str | None], **fields: Unpack[Fields]) -> list[Id]:
         """Send ``values`` one by one, each an entry of its own."""
@@ -126,6 +130,16 @@ class Cell:
     def admin(self, method: str, topic: str, path: str, body: str | None = None) -> bytes:
         """One admin request about a topic."""
         return self.service.admin(method, f"{admin_path(topic)}/{path}".rstrip("/"), body)
+
+    def registry(self, method: str, topic: str, path: str = "schema", body: object = None) -> Any:
+        """One admin request about the schemas of a topic, and its answer."""
+        name = admin_path(topic).partition("/")[2]
+        answer = self.service.admin(method, f"schemas/{name}/{path}", None if body is None else json.dumps(body))
+        return json.loads(answer) if answer else None
+
+    def versions(self, topic: str) -> list[int]:
+        """The versions of a topic's schema that the registry lists."""
+        return [each["version"] for each in self.registry("GET", topic, "schemas")["getSchemaResponses"]]
 
     def backlog(self, topic: str, subscription: str = "s") -> int:
         """How many messages the server has not seen acknowledged yet."""
@@ -179,6 +193,16 @@ def take_all_of(consumers: Sequence[AnyConsumer], count: int) -> list[list[Recei
     for mine, consumer in zip(taken, consumers, strict=True):
         mine += take_all(consumer)
     return taken
+
+
+def typed_values(messages: Iterable[Received]) -> list[Any]:
+    """The values of messages that were read by a schema."""
+    return [json.loads(message.value) for message in messages]
+
+
+def typed(value: Any, **fields: Unpack[Fields]) -> Outgoing:
+    """A message to be sent by a schema."""
+    return Outgoing(value=json.dumps(value), **fields)
 
 
 def values(messages: Iterable[Received]) -> list[str]:

@@ -34,6 +34,8 @@ IN_PYTHON: Final[Mapping[str, Callable[[str, Access], AnyClient]]] = {"ours": Ou
 CLIENTS: Final = (*IN_PYTHON, "java", "go", "rust")
 WITH_TRANSACTIONS: Final = ("ours", "java", "go")
 """Clients that can begin one; ``test_clients_have_transactions`` shows that the others cannot."""
+WITH_SCHEMAS: Final = ("python",)
+"""Clients whose schemas are tried."""
 
 IMPATIENCE_MS: Final = 2_000
 """How long a behaviour that must fail waits for a message, which is as long as it takes on most machines."""
@@ -77,8 +79,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         servers = [each for kind in _kinds(metafunc) for each in servers_of(kind, among_peers=among_peers)]
         metafunc.parametrize(("server", "access"), servers)
     if "cell" in metafunc.fixturenames:
-        limited = transactional and "all_clients" not in metafunc.fixturenames
-        metafunc.parametrize("cell", WITH_TRANSACTIONS if limited else CLIENTS, indirect=True)
+        begins = transactional and "all_clients" not in metafunc.fixturenames
+        chosen: Sequence[str] = WITH_TRANSACTIONS if begins else CLIENTS
+        if "typed" in metafunc.fixturenames:
+            chosen = [each for each in chosen if each in WITH_SCHEMAS]
+        metafunc.parametrize("cell", chosen, indirect=True)
 
 
 def _kinds(metafunc: pytest.Metafunc) -> Sequence[Kind]:
@@ -188,6 +193,11 @@ def rust_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 @pytest.fixture
 def transactional() -> None:
     """For behaviours in which transactions are begun: the servers have them, and clients too, where they can."""
+
+
+@pytest.fixture
+def typed() -> None:
+    """For behaviours with schemas: the clients are those whose schemas are tried."""
 
 
 @pytest.fixture

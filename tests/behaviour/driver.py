@@ -35,6 +35,7 @@ from tests.behaviour.interface import (
     Received,
     RefusedError,
 )
+from tests.behaviour.schemas import SchemaChoice, version_of
 
 ANSWER_S: Final = 60.0
 """Longer than any wait that is asked for."""
@@ -109,14 +110,22 @@ class DrivenClient:
         return DrivenConsumer(self._driver, made, choice.queue_size)
 
     def reader(
-        self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int, compacted: bool = False
+        self,
+        topic: str,
+        start: Id | str,
+        *,
+        inclusive: bool,
+        rollback_s: int,
+        compacted: bool = False,
+        schema: SchemaChoice | None = None,
     ) -> DrivenReader:
         target = start.own if isinstance(start, Id) else start
         arguments = {"topic": topic, "start": target, "inclusive": inclusive, "rollback_s": rollback_s}
-        return DrivenReader(self._driver, self._make("reader", compacted=compacted, **arguments))
+        made = self._make("reader", compacted=compacted, schema=_said(schema), **arguments)
+        return DrivenReader(self._driver, made)
 
-    def table_view(self, topic: str) -> DrivenTableView:
-        return DrivenTableView(self._driver, self._make("table_view", topic=topic))
+    def table_view(self, topic: str, schema: SchemaChoice | None = None) -> DrivenTableView:
+        return DrivenTableView(self._driver, self._make("table_view", topic=topic, schema=_said(schema)))
 
     def transaction(self, timeout_ms: int = TRANSACTION_MS) -> DrivenTransaction:
         begun = self._driver.ask("transaction", client=self._number, timeout_ms=timeout_ms)
@@ -264,6 +273,10 @@ class DrivenTableView:
         self._driver.ask("close", objects=[self._number])
 
 
+def _said(schema: SchemaChoice | None) -> dict[str, Any] | None:
+    return None if schema is None else asdict(schema)
+
+
 def _fields(message: Outgoing) -> dict[str, object]:
     value = None if message.value is None else base64.b64encode(message.value.encode()).decode()
     return {**asdict(message), "value": value}
@@ -289,4 +302,6 @@ def _received(seen: dict[str, Any] | None) -> Received | None:
         topic=seen.get("topic", ""),
         producer_name=seen["producer_name"],
         own=seen["object"],
+        data=base64.b64decode(seen.get("data") or ""),
+        schema_version=version_of(base64.b64decode(seen.get("schema_version") or "")),
     )

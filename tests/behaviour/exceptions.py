@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from tests.behaviour.access import SECURED
+from tests.behaviour.schema_exceptions import SCHEMA_DIFFERENCES, SCHEMA_LIMITS
 
 
 class Exempt(NamedTuple):
@@ -336,9 +337,10 @@ EXCEPTIONS: Final[tuple[Exempt, ...]] = (
         "apache",
         "the Rust client leaves it to the broker to refuse a size, and Apache Pulsar takes what its frames hold",
     ),
+    *(Exempt(*each) for each in SCHEMA_DIFFERENCES),
     *(
         Exempt(behaviour, client, "*", f"limit of the {client} client: {limit}")
-        for client, limits in LIMITS.items()
+        for client, limits in (*LIMITS.items(), *SCHEMA_LIMITS.items())
         for limit, behaviours in limits.items()
         for behaviour in behaviours
     ),

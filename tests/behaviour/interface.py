@@ -3,8 +3,8 @@
 
 Owns the options, the message as seen and the two ways to fail: ``RefusedError`` (the client or the broker said no) and
 ``CannotExpressError`` (this client has no words for it, which has to be listed in ``exceptions.py``). Values, keys and
-ordering keys are text here. Adapters: ``our_client``, ``python_client``, and ``driver`` for
-clients in other languages.
+ordering keys are text here; of a schema's values the JSON text (``schemas``). Adapters: ``our_client``,
+``python_client``, and ``driver`` for clients in other languages.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol, TypedDict
+
+from tests.behaviour.schemas import SchemaChoice
 
 SubscriptionType = Literal["Exclusive", "Failover", "Shared", "Key_Shared"]
 AccessMode = Literal["Shared", "Exclusive", "ExclusiveWithFencing", "WaitForExclusive"]
@@ -68,6 +70,9 @@ class Received:
     producer_name: str
     own: object
     """The client's message, which its acknowledgement needs."""
+    data: bytes = b""
+    """The payload, which the value was made of."""
+    schema_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +86,8 @@ class Outgoing:
     event_time_ms: int | None = None
     sequence_id: int | None = None
     deliver_after_ms: int | None = None
+    schema: SchemaChoice | None = None
+    """That of this message, where it is not the producer's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +101,7 @@ class ProducerChoice:
     chunk_bytes: int | None = None
     compression: Compression = "none"
     access_mode: AccessMode = "Shared"
+    schema: SchemaChoice | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +129,7 @@ class ConsumerChoice:
     max_redeliver_count: int | None = None
     dead_letter_topic: str | None = None
     dead_letter_subscription: str | None = None
+    schema: SchemaChoice | None = None
 
 
 class Fields(TypedDict, total=False):
@@ -132,6 +141,7 @@ class Fields(TypedDict, total=False):
     event_time_ms: int | None
     sequence_id: int | None
     deliver_after_ms: int | None
+    schema: SchemaChoice | None
 
 
 class AnyProducer(Protocol):
@@ -234,13 +244,20 @@ class AnyClient(Protocol):
     def consumer(self, topics: Sequence[str], subscription: str, choice: ConsumerChoice) -> AnyConsumer: ...
 
     def reader(
-        self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int, compacted: bool = False
+        self,
+        topic: str,
+        start: Id | str,
+        *,
+        inclusive: bool,
+        rollback_s: int,
+        compacted: bool = False,
+        schema: SchemaChoice | None = None,
     ) -> AnyReader:
         """``rollback_s``: begin with what was published in the last so many seconds; 0: at or behind ``start``.
         ``compacted``: as of ``ConsumerChoice``."""
         ...
 
-    def table_view(self, topic: str) -> AnyTableView: ...
+    def table_view(self, topic: str, schema: SchemaChoice | None = None) -> AnyTableView: ...
 
     def transaction(self, timeout_ms: int = TRANSACTION_MS) -> AnyTransaction: ...
 

@@ -40,6 +40,7 @@ from tests.behaviour.interface import (
     Received,
     RefusedError,
 )
+from tests.behaviour.schemas import SchemaChoice
 
 ENDS: Final = {EARLIEST: MESSAGE_ID_EARLIEST, LATEST: MESSAGE_ID_LATEST}
 ACCESS_MODES: Final = {
@@ -109,7 +110,14 @@ class OurClient:
             return OurConsumer(self._client.subscribe(list(topics), subscription, **options))
 
     def reader(
-        self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int, compacted: bool = False
+        self,
+        topic: str,
+        start: Id | str,
+        *,
+        inclusive: bool,
+        rollback_s: int,
+        compacted: bool = False,
+        schema: SchemaChoice | None = None,
     ) -> OurReader:
         with _errors():
             made = self._client.create_reader(
@@ -117,7 +125,7 @@ class OurClient:
             )
             return OurReader(made)
 
-    def table_view(self, topic: str) -> OurTableView:
+    def table_view(self, topic: str, schema: SchemaChoice | None = None) -> OurTableView:
         with _errors():
             return OurTableView(self._client.create_table_view(topic))
 

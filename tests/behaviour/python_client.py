@@ -31,6 +31,8 @@ from tests.behaviour.interface import (
     Received,
     RefusedError,
 )
+from tests.behaviour.python_schemas import schema_of, text_of, value_of
+from tests.behaviour.schemas import SchemaChoice, version_of
 
 ENDS: Final = {EARLIEST: pulsar.MessageId.earliest, LATEST: pulsar.MessageId.latest}
 TYPES: Final = {
@@ -56,7 +58,7 @@ def _errors() -> Iterator[None]:
     except (pulsar.PulsarException, ValueError) as refused:
         raise RefusedError(type(refused).__name__, str(refused)) from refused
     except (AttributeError, TypeError) as unknown:
-        if "module 'pulsar'" in str(unknown) or "unexpected keyword" in str(unknown):
+        if "module 'pulsar" in str(unknown) or "unexpected keyword" in str(unknown):
             raise CannotExpressError(str(unknown)) from unknown
         raise
 
@@ -88,9 +90,10 @@ class PythonClient:
                 batching_max_publish_delay_ms=60_000,
                 chunking_enabled=choice.chunking,
                 compression_type=COMPRESSIONS[choice.compression],
+                schema=schema_of(choice.schema),
                 **options,
             )
-        return PythonProducer(producer)
+        return PythonProducer(producer, choice.schema)
 
     def consumer(self, topics: Sequence[str], subscription: str, choice: ConsumerChoice) -> PythonConsumer:
         if choice.priority:
@@ -111,6 +114,7 @@ class PythonClient:
                 negative_ack_redelivery_delay_ms=choice.nack_delay_ms,
                 pattern_auto_discovery_period=1 if choice.looks else 3600,
                 initial_position=getattr(pulsar.InitialPosition, choice.initial_position),
+                schema=schema_of(choice.schema),
                 **options,
             )
         return PythonConsumer(consumer, choice.queue_size)
@@ -135,17 +139,27 @@ class PythonClient:
         return options
 
     def reader(
-        self, topic: str, start: Id | str, *, inclusive: bool, rollback_s: int, compacted: bool = False
+        self,
+        topic: str,
+        start: Id | str,
+        *,
+        inclusive: bool,
+        rollback_s: int,
+        compacted: bool = False,
+        schema: SchemaChoice | None = None,
     ) -> PythonReader:
         if rollback_s:
             raise CannotExpressError("a reader that begins so long ago")
+        options: dict[str, object] = {"start_message_id_inclusive": True} if inclusive else {}
         with _errors():
-            options = {"start_message_id_inclusive": True} if inclusive else {}
-            return PythonReader(self._client.create_reader(topic, _own(start), is_read_compacted=compacted, **options))
+            made = self._client.create_reader(
+                topic, _own(start), is_read_compacted=compacted, schema=schema_of(schema), **options
+            )
+            return PythonReader(made)
 
-    def table_view(self, topic: str) -> PythonTableView:
+    def table_view(self, topic: str, schema: SchemaChoice | None = None) -> PythonTableView:
         with _errors():
-            return PythonTableView(self._client.create_table_view(topic))
+            return PythonTableView(self._client.create_table_view(topic, schema=schema_of(schema)))
 
     def transaction(self, timeout_ms: int = TRANSACTION_MS) -> AnyTransaction:
         raise CannotExpressError("transactions")
@@ -156,21 +170,24 @@ class PythonClient:
 
 
 class PythonProducer:
-    def __init__(self, producer: pulsar.Producer) -> None:
+    def __init__(self, producer: pulsar.Producer, schema: SchemaChoice | None) -> None:
         self._producer = producer
+        self._schema = schema
         self.name = str(producer.producer_name())
         self.last_sequence_id = int(producer.last_sequence_id())
 
     def send(self, message: Outgoing) -> Id:
         with _errors():
-            return _id(self._producer.send((message.value or "").encode(), **_fields(message)))
+            return _id(self._producer.send(value_of(self._schema, message.value), **_fields(message)))
 
     def send_together(self, messages: Sequence[Outgoing]) -> None:
         results: list[pulsar.Result] = []
         with _errors():
             for message in messages:
                 self._producer.send_async(
-                    (message.value or "").encode(), lambda result, _: results.append(result), **_fields(message)
+                    value_of(self._schema, message.value),
+                    lambda result, _: results.append(result),
+                    **_fields(message),
                 )
             self._producer.flush()
         for result in results:
@@ -266,7 +283,7 @@ class PythonTableView:
 
     def rows(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        self._view.for_each(lambda key, value: found.update({key: value.decode()}))
+        self._view.for_each(lambda key, value: found.update({key: text_of(value)}))
         return found
 
     def close(self) -> None:
@@ -284,6 +301,8 @@ def _authentication(access: Access) -> pulsar.Authentication | None:
 
 
 def _fields(message: Outgoing) -> dict[str, object]:
+    if message.schema is not None:
+        raise CannotExpressError("a schema of a single message")
     fields: dict[str, object] = {
         "properties": dict(message.properties) or None,
         "partition_key": message.key,
@@ -315,7 +334,7 @@ def _received(receive: Callable[[], pulsar.Message]) -> Received | None:
     except pulsar.Timeout:
         return None
     return Received(
-        value=message.data().decode(),
+        value=text_of(message.value()),
         key=message.partition_key() or None,
         ordering_key=_told(message, "ordering_key") or None,
         properties=message.properties(),
@@ -326,4 +345,6 @@ def _received(receive: Callable[[], pulsar.Message]) -> Received | None:
         topic=message.topic_name(),
         producer_name=_told(message, "producer_name"),
         own=message,
+        data=message.data(),
+        schema_version=version_of(message.schema_version().encode()),
     )
