@@ -22,6 +22,7 @@ class Exit(IntEnum):
     DAMAGE = 7
     DISK_FAILED = 8
     EXISTS = 9
+    INCOMPATIBLE = 10
     HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
@@ -43,6 +44,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.DAMAGE: "stored data is damaged",
     Exit.DISK_FAILED: "the disk refused a write or sync, so the broker stopped; start it again when the disk is well",
     Exit.EXISTS: "the topic, namespace or subscription exists, and was to be made",
+    Exit.INCOMPATIBLE: "the schema is not compatible with that of the topic, or is none; or a value does not fit it",
     Exit.HUNG_UP: "SIGHUP ended produce before it was done, as its terminal was closed",
     Exit.INTERRUPTED: "Ctrl-C ended it before it was done, as shells number it",
     Exit.TERMINATED: "SIGTERM ended produce before it was done",
@@ -64,6 +66,7 @@ _BY_ERROR: tuple[tuple[type[errors.PulsarishError], Exit], ...] = (
     (errors.ChecksumMismatchError, Exit.DAMAGE),
     (errors.DiskFailedError, Exit.DISK_FAILED),
     (errors.ExistsError, Exit.EXISTS),
+    (errors.IncompatibleSchemaError, Exit.INCOMPATIBLE),
 )
 
 

@@ -30,6 +30,7 @@ from broker_core.cli.output import report_error, tell
 from broker_core.cli.policies import namespace_policies, topic_policies
 from broker_core.cli.produce import produce
 from broker_core.cli.running import doctor, logs, status, stop
+from broker_core.cli.schema import schema
 from broker_core.cli.serve import serve
 from broker_core.cli.spark_subs import clean
 from broker_core.cli.stored_messages import examine, peek
@@ -51,7 +52,8 @@ class RootOptions:
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 not allowed, "
-    "5 no broker, 6 timeout, 7 damaged data, 8 disk failed, 9 exists, 130 interrupted, 129 and 143 SIGHUP and SIGTERM.",
+    "5 no broker, 6 timeout, 7 damaged data, 8 disk failed, 9 exists, 10 incompatible schema, 130 interrupted, 129 and "
+    "143 SIGHUP and SIGTERM.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, envvar="PULSARISH_DEBUG", help="Show where in the code an error came from.")
@@ -96,6 +98,7 @@ for _command in (
     topic,
     sub,
     namespace,
+    schema,
     txn,
     doctor,
     backup,

@@ -7,6 +7,7 @@ Source: Pulsar docs, "Admin REST API - persistent topics", "- namespaces".
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import re
@@ -22,6 +23,7 @@ from broker_core.base.errors import (
     AuthorizationError,
     ConfigError,
     ConnectionLostError,
+    IncompatibleSchemaError,
     OperationTimeoutError,
     PulsarishError,
     RemoteProtocolError,
@@ -32,6 +34,10 @@ from broker_core.base.positions import MessageId
 from broker_core.base.secret import Secret
 from broker_core.client.credentials.authentication import HINT_NOBODY, Authentication, OwnersToken
 from broker_core.client.credentials.tls import TlsSettings, tls_failure
+from broker_core.schemas.compatibility import Entry
+from broker_core.schemas.definition import InvalidSchemaError
+from broker_core.schemas.info import SchemaInfo
+from broker_core.schemas.rest_forms import from_rest, to_rest
 from broker_core.wire.heads import TxnId
 
 _NO_RIGHT: Final = re.compile("unauthorized|super-user", re.IGNORECASE)
@@ -42,6 +48,11 @@ _NO_QUOTA: Final = {"limitSize": -1, "limitTime": -1}
 
 _PUT: Final = ("schemaCompatibilityStrategy", "schemaAutoUpdateCompatibilityStrategy")
 """Policies that are set with PUT."""
+
+_SCHEMA_REFUSALS: Final = {409: IncompatibleSchemaError, 422: InvalidSchemaError}
+"""Errors of the statuses that refuse a schema."""
+
+_REFUSED: Final = "the broker refused: "
 
 _TRANSACTIONS: Final = "/admin/v3/transactions"
 
@@ -179,7 +190,7 @@ class SeenEntry(NamedTuple):
 
 
 class AdminApi:
-    """An admin port, and those to which it redirects. Not thread-safe. Of its 47 methods all but the last few are one
+    """An admin port, and those to which it redirects. Not thread-safe. Of its 52 methods all but the last few are one
     REST call each, and what they share is a path: objects for each kind of resource would only be longer to write."""
 
     def __init__(
@@ -329,6 +340,40 @@ class AdminApi:
         for kind in kinds:
             self._call("DELETE", f"{path}?backlogQuotaType={kind}" if kind else path)
 
+    # -- schemas; a topic and its partitions have one, and need not exist
+
+    def schema(self, topic: TopicName, version: int | None = None) -> Entry:
+        """A version of the topic's schema, or the last one; TopicNotFoundError if it has none."""
+        which = "schema" if version is None else f"schema/{version}"
+        return _schema_entry(self._get(f"{_schema_path(topic)}/{which}"))
+
+    def schemas(self, topic: TopicName) -> list[Entry]:
+        """All versions since the last deletion, oldest first."""
+        return [_schema_entry(each) for each in self._get(f"{_schema_path(topic)}/schemas")["getSchemaResponses"]]
+
+    def add_schema(self, topic: TopicName, info: SchemaInfo) -> int:
+        """Add a schema, also where clients may not; its version. IncompatibleSchemaError, InvalidSchemaError."""
+        try:
+            answer = json.loads(self._call("POST", f"{_schema_path(topic)}/schema", json.dumps(to_rest(info))))
+        except AdminRefusedError as error:
+            if (refusal := _SCHEMA_REFUSALS.get(error.status)) is None:
+                raise
+            reason = " ".join(error.message.removeprefix(_REFUSED).split())  # that of Apache Pulsar has many lines
+            what = "" if reason.startswith(("Incompatible", "Invalid")) else "Incompatible schema: "
+            raise refusal(f"{what}{reason}", hint="pulsarish schema check tells it field by field") from error
+        return int(answer["version"]["version"])
+
+    def delete_schema(self, topic: TopicName, *, force: bool) -> int:
+        """Delete it; the version that this took, -1 if none. ``force``: all versions, and numbers begin anew."""
+        path = f"{_schema_path(topic)}/schema?force={str(force).lower()}"
+        return int(json.loads(self._call("DELETE", path))["version"])
+
+    def schema_strategy(self, topic: TopicName, info: SchemaInfo) -> str:
+        """The strategy that is in force for a topic, of which ``info`` is the schema."""
+        body = json.dumps(to_rest(info))
+        answer = json.loads(self._call("POST", f"{_schema_path(topic)}/compatibility", body))
+        return str(answer["schemaCompatibilityStrategy"])
+
     # -- subscriptions
 
     def create_subscription(self, topic: TopicName, subscription: str, start: str | MessageId) -> None:
@@ -473,6 +518,15 @@ def _topic_path(topic: TopicName) -> str:
     return f"/admin/v2/{topic.domain}/{_path(topic.tenant, topic.namespace, topic.local)}"
 
 
+def _schema_path(topic: TopicName) -> str:
+    return f"/admin/v2/schemas/{_path(topic.tenant, topic.namespace, topic.base.local)}"
+
+
+def _schema_entry(answer: Mapping[str, Any]) -> Entry:
+    info = from_rest(answer["type"], answer.get("data", ""), answer.get("properties"))
+    return Entry(int(answer["version"]), info, added_ms=int(answer.get("timestamp", 0)))
+
+
 def _namespace_path(name: NamespaceName) -> str:
     return f"/admin/v2/namespaces/{_path(name.tenant, name.local)}"
 
@@ -522,7 +576,7 @@ def _refusal(
         return _unknown_client(reason, authentication, credential)
     if status == HTTPStatus.NOT_FOUND:
         return TopicNotFoundError(reason)
-    refused = AdminRefusedError(f"the broker refused: {reason}", hint=f"it answered {status} to {request}")
+    refused = AdminRefusedError(f"{_REFUSED}{reason}", hint=f"it answered {status} to {request}")
     refused.status = status
     return refused
 
@@ -531,7 +585,7 @@ def _text_of(content: bytes) -> str:
     """The text of an answer that is no JSON: of a page its title."""
     text = content.decode("utf-8", "replace").strip()
     titled = re.search(r"<title>(.*?)</title>", text, re.DOTALL)
-    return titled[1].strip() if titled else text
+    return html.unescape(titled[1]).strip() if titled else text
 
 
 def _unknown_client(reason: str, authentication: Authentication, credential: Secret) -> AuthenticationError:
