@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -18,7 +19,9 @@ from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.plain_errors import plain_errors, with_plain_errors
 from pulsarish_spark.rows.schema import check_user_schema
+from pulsarish_spark.rows.typed_values import TypedValues
 from pulsarish_spark.tasks.task import ReadTask, make_tasks, read_task
+from pulsarish_spark.typed.target_schema import with_typed_values
 from pulsarish_spark.workers.spark_worker import SentToWorkers, freeze_imports
 
 if TYPE_CHECKING:
@@ -39,9 +42,10 @@ def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
 class PulsarishBatchReader(SentToWorkers, DataSourceReader):
     """The batch source."""
 
-    def __init__(self, raw: Mapping[str, str], schema: StructType) -> None:
-        self._options = read_options(raw, Side.BATCH_READ, os.environ)
-        check_user_schema(schema, self._options.columns)
+    def __init__(self, raw: Mapping[str, str], schema: StructType, typed: TypedValues | None = None) -> None:
+        """``typed``: the target schema, where it was found before."""
+        self._options = with_typed_values(replace(read_options(raw, Side.BATCH_READ, os.environ), typed=typed))
+        check_user_schema(schema, self._options.columns, self._options.typed)
 
     @plain_errors
     def partitions(self) -> list[InputPartition]:
@@ -62,7 +66,8 @@ class PulsarishReplayReader(SentToWorkers, DataSourceReader):
         from pulsarish_spark.replaying.export_file import open_export
 
         self._path = path
-        check_user_schema(schema, open_export(path).columns)
+        export = open_export(path)
+        check_user_schema(schema, export.columns, export.typed)
 
     @plain_errors
     def partitions(self) -> list[InputPartition]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pulsarish_spark.batch_reader import PulsarishBatchReader, PulsarishReplayReader
+    from pulsarish_spark.rows.typed_values import TypedValues
     from pulsarish_spark.sink.writer import PulsarishBatchWriter, PulsarishStreamWriter
     from pulsarish_spark.stream_reader import PulsarishStreamReader
 
@@ -32,6 +33,9 @@ SPARK_MIN = (4, 2)
 
 class PulsarishSource(DataSource):
     """``spark.read``, ``readStream``, ``df.write`` and ``writeStream`` with ``.format("pulsarish")``."""
+
+    _typed: TypedValues | None = None
+    """The target schema as ``schema()`` found it. Spark takes this object to the readers, which have the same one."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,8 +49,14 @@ class PulsarishSource(DataSource):
         if path := replay_file(dict(self.options)):
             from pulsarish_spark.replaying.export_file import open_export
 
-            return spark_schema(open_export(path).columns)
-        return spark_schema(read_options(dict(self.options), Side.READ, os.environ).columns)
+            export = open_export(path)
+            return spark_schema(export.columns, export.typed)
+        options = read_options(dict(self.options), Side.READ, os.environ)
+        if options.values.is_typed:
+            from pulsarish_spark.typed.target_schema import with_typed_values
+
+            self._typed = with_typed_values(options).typed
+        return spark_schema(options.columns, self._typed)
 
     @plain_errors
     def reader(self, schema: StructType) -> PulsarishBatchReader | PulsarishReplayReader:
@@ -55,14 +65,14 @@ class PulsarishSource(DataSource):
 
         if path := replay_file(dict(self.options)):
             return PulsarishReplayReader(path, schema)
-        return PulsarishBatchReader(dict(self.options), schema)
+        return PulsarishBatchReader(dict(self.options), schema, self._typed)
 
     @plain_errors
     def streamReader(self, schema: StructType) -> PulsarishStreamReader:  # noqa: N802 - Spark's name
         _check_spark(pyspark.__version__)
         from pulsarish_spark.stream_reader import PulsarishStreamReader
 
-        return PulsarishStreamReader(dict(self.options), schema)
+        return PulsarishStreamReader(dict(self.options), schema, self._typed)
 
     @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> PulsarishBatchWriter:

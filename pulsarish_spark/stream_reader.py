@@ -34,7 +34,9 @@ from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions, Side, read_options
 from pulsarish_spark.plain_errors import plain_errors
 from pulsarish_spark.rows.schema import check_user_schema
+from pulsarish_spark.rows.typed_values import TypedValues
 from pulsarish_spark.tasks.task import ReadTask
+from pulsarish_spark.typed.target_schema import with_typed_values
 from pulsarish_spark.workers.spark_worker import SentToWorkers
 
 if TYPE_CHECKING:
@@ -128,8 +130,10 @@ class _LastDocument:
 class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream source."""
 
-    def __init__(self, raw: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, raw: Mapping[str, str], schema: StructType, typed: TypedValues | None = None) -> None:
+        """``typed``: the target schema, where it was found before."""
         self._raw = dict(raw)
+        self._typed = typed
         self._schema = schema
         self._bounded = False
         self._checked_options: ReadOptions | None = None
@@ -188,8 +192,9 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
 
     def _options(self) -> ReadOptions:
         if self._checked_options is None:  # Spark asks for the read limit several times a second.
-            options = read_options(self._raw, Side.STREAM_READ, os.environ)
-            check_user_schema(self._schema, options.columns)
+            options = replace(read_options(self._raw, Side.STREAM_READ, os.environ), typed=self._typed)
+            options = with_typed_values(options)
+            check_user_schema(self._schema, options.columns, options.typed)
             self._checked_options = options
         return self._checked_options
 

@@ -23,3 +23,4 @@ from pulsarish_spark.options.source_and_sink import write_options as write_optio
 from pulsarish_spark.options.subscriptions import QueueOptions as QueueOptions
 from pulsarish_spark.options.table import OPTIONS as OPTIONS
 from pulsarish_spark.options.table import check_option as check_option
+from pulsarish_spark.options.values import ValueOptions as ValueOptions

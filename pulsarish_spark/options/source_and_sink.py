@@ -7,7 +7,7 @@ Knows nothing of brokers or of Spark's classes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from broker_core.base.clock import SystemClock
@@ -33,10 +33,12 @@ from pulsarish_spark.options.topics import (
     given_names,
     selection_of,
 )
+from pulsarish_spark.options.values import ValueOptions, values_of
 from pulsarish_spark.places.start_spec import Bound, Word
 from pulsarish_spark.places.topics import Selection
 from pulsarish_spark.rows.kept_rows import KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
+from pulsarish_spark.rows.typed_values import TypedValues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +70,15 @@ class ReadOptions:
     discovery_s: float = DISCOVERY_S
     compacted: bool = False
     queue: QueueOptions | None = None  # None: the query reads alone, by positions
+    values: ValueOptions = field(default_factory=ValueOptions)
+    typed: TypedValues | None = None  # None: values are bytes, or nobody has asked for the topic's schema yet
 
     def columns_of(self, topic: str) -> TopicColumns:
         """The columns of a topic's rows, by its full name."""
         if self.topic_names == "full":
-            return TopicColumns(self.columns)
+            return TopicColumns(self.columns, typed=self.typed)
         given = self.given_names.get(topic) if self.topic_names == "as-given" else None
-        return TopicColumns(self.columns, given or TopicName.parse(topic).short)
+        return TopicColumns(self.columns, given or TopicName.parse(topic).short, self.typed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +168,7 @@ def read_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, s
         amounts=amounts_of(given, selection),
         dividing=filled(DIVIDING, given),
         queue=queue_of(given, selection.namespace),
+        values=values_of(given),
         **filled(_READING, given),
     )
 

@@ -79,6 +79,8 @@ def check_following(given: Mapping[str, Any]) -> None:
     )
 
 
+DEAD_LETTER_TOPIC: Final = "deadLetterTopic"
+
 QueueType = Literal["shared", "key_shared"]
 Guarantee = Literal["commit", "claim", "lock"]
 
@@ -192,14 +194,15 @@ QUEUEING: Final = (
         f"{QUIET_S_DEFAULT * 1000:.0f}. What is delayed and not due is not waited for.",
         "quiet_s",
     ),
-    _option(
-        "deadLetterTopic",
+    Option(
+        DEAD_LETTER_TOPIC,
         parse_topic,
         "orders-work-DLQ",
-        "Where such a query puts entries that cannot be decoded (encrypted, damaged), each as it is stored, before "
-        "their batch is done; they are no losses then. Without it failOnDataLoss says what becomes of them. For rows "
-        "that fail there is dead_letter ([queues.md](queues.md#rows-that-failed)).",
-        "dead_letter_topic",
+        "Where a query with a subscriptionType puts entries that cannot be decoded (encrypted, damaged), each as it is "
+        "stored, before their batch is done; they are no losses then. Without it failOnDataLoss says what becomes of "
+        "them. Any read with onBadRecord=dead-letter puts its bad records there. For rows that fail there is "
+        "dead_letter ([queues.md](queues.md#rows-that-failed)).",
+        fills="dead_letter_topic",
     ),
     _option(
         "retryEnabled",
@@ -239,7 +242,7 @@ def queue_of(given: Mapping[str, Any], namespace: str) -> QueueOptions | None:
                 hint='add .option("queueGuarantee", "lock"), or remove it',
             )
     if "subscriptionType" not in given:
-        only = [option.name for option in QUEUEING if option.name in given]
+        only = [option.name for option in QUEUEING if option.name in given and not _is_of_bad_records(option, given)]
         if only:
             raise ConfigError(
                 f"option {only[0]} is for a query that shares its subscription",
@@ -270,6 +273,10 @@ def queue_of(given: Mapping[str, Any], namespace: str) -> QueueOptions | None:
         control="" if named is None else control_topic(named, namespace),
         **filled(QUEUEING, given),
     )
+
+
+def _is_of_bad_records(option: Option, given: Mapping[str, Any]) -> bool:
+    return option.name == DEAD_LETTER_TOPIC and given.get("onBadRecord") == "dead-letter"
 
 
 def _start_of(starting: OffsetSpec | None) -> Word | None:

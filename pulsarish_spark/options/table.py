@@ -24,12 +24,14 @@ from pulsarish_spark.options.sending import MAKING, SENDING
 from pulsarish_spark.options.start_and_end import BOUNDS
 from pulsarish_spark.options.subscriptions import FOLLOWING, QUEUEING
 from pulsarish_spark.options.topics import REPLAYING, SELECTING
+from pulsarish_spark.options.values import TYPING
 
 OPTIONS: Final[tuple[Option, ...]] = (
     *CONNECTING,
     *SECURING,
     *SELECTING,
     *SHAPING,
+    *TYPING,
     *BOUNDS,
     *FILTERING,
     *AMOUNTS,

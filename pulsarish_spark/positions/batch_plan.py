@@ -29,6 +29,7 @@ from pulsarish_spark.positions.bounds import check_order, ending_ms, resolve_end
 from pulsarish_spark.rows.schema import TopicColumns
 from pulsarish_spark.tasks.planning import EntryRange, plan_tasks
 from pulsarish_spark.tasks.task import ReadTask, make_tasks, read_task, task_options
+from pulsarish_spark.typed.target_schema import with_typed_values
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.layout import LEFT_OUT, Layout, discover
 
@@ -54,9 +55,10 @@ def read_arrow(topic: str | None = None, /, **options: object) -> pa.RecordBatch
     """
     checked = read_options(option_texts(topic, options), Side.BATCH_READ, os.environ)
     with connected(checked.address) as client:
+        checked = with_typed_values(checked, client)
         tasks = batch_tasks(client, checked)
     batches = itertools.chain.from_iterable(map(read_task, tasks))
-    return pa.RecordBatchReader.from_batches(TopicColumns(checked.columns).arrow_schema(), batches)
+    return pa.RecordBatchReader.from_batches(TopicColumns(checked.columns, typed=checked.typed).arrow_schema(), batches)
 
 
 def batch_tasks(client: Client, options: ReadOptions) -> list[ReadTask]:

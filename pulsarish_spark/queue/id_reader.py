@@ -38,9 +38,9 @@ from pulsarish_spark.losses.lost import lost_entries, lost_undecodable
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.entry_ids import Entries, entries_to_text
 from pulsarish_spark.queue.queue_offset import PartitionBatch
-from pulsarish_spark.rows.columns import ColumnMaker
 from pulsarish_spark.rows.schema import REDELIVERY_COLUMN, TopicColumns
 from pulsarish_spark.tasks.decoding import FETCH_BYTES_MAX, EntryDecoder, grouped, in_slices
+from pulsarish_spark.tasks.row_makers import maker_of
 
 if TYPE_CHECKING:
     from broker_core.client import Client
@@ -160,7 +160,7 @@ class IdReading:
 
     def rows(self, client: Client, columns: TopicColumns, policy: LossPolicy) -> Iterator[pa.RecordBatch]:
         """The messages in the order of their positions; DataLossError if some are gone and ``policy`` fails on that."""
-        maker = ColumnMaker(self.key, columns, partitioned=self.name != self.key.topic)
+        maker = maker_of(client, self.key, self.name, columns)
         entries = self.batch.entries()
         if not entries:
             return

@@ -7,6 +7,8 @@ rows. Knows nothing of brokers and checkpoints.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,13 +19,16 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker_core.base.errors import UsageError
+from broker_core.base.errors import PulsarishError, UsageError
 from broker_core.base.runtime import scheme_of
+from broker_core.schemas.info import SchemaInfo, SchemaType
 from pulsarish_spark.rows.schema import KNOWN_COLUMNS, TopicColumns
+from pulsarish_spark.rows.typed_values import TypedValues, ValueRules
 from pulsarish_spark.whole_file import whole_file
 
 FORM: Final = 1
 _WORD: Final = "pulsarish.export"
+_TYPED: Final = "values"
 
 _UNREADABLE: Final = (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError)
 """Errors of pyarrow for a file that is not there, or damaged, wherever in it."""
@@ -34,16 +39,25 @@ BATCH_ROWS: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class ExportFile:
-    """A file that was read as far as its metadata. ``said``: its document; ``group_rows``: rows of each row group."""
+    """A file that was read as far as its metadata. ``said``: its document; ``group_rows``: rows of each row group.
+
+    ``typed``: the schema that values were decoded by; None where they are bytes.
+    """
 
     path: str
     columns: tuple[str, ...]
     said: Mapping[str, Any]
     group_rows: tuple[int, ...]
+    typed: TypedValues | None = None
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The types of the source."""
+        return TopicColumns(self.columns, typed=self.typed).arrow_schema()
 
     def batches(self, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The rows of some row groups, with the types of the source; UsageError where the file is damaged."""
-        schema = TopicColumns(self.columns).arrow_schema()
+        schema = self.arrow_schema
         for batch in self._read(groups):
             yield batch.cast(schema)
 
@@ -82,7 +96,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
 
 def write_export(
     path: str | os.PathLike[str],
-    columns: Sequence[str],
+    columns: TopicColumns,
     batches: Iterable[pa.RecordBatch],
     said: Callable[[], Mapping[str, Any]],
 ) -> int:
@@ -93,14 +107,15 @@ def write_export(
     target = Path(path)
     _check_new(target)
     rows = 0
-    schema = TopicColumns(tuple(columns)).arrow_schema()
+    schema = columns.arrow_schema()
     try:
         with whole_file(target) as new:
             with pq.ParquetWriter(new, schema, compression="zstd", write_page_checksum=True) as writer:
                 for batch in batches:
                     writer.write_batch(batch)
                     rows += batch.num_rows
-                document = {"form": FORM, "columns": list(columns), "rows": rows, **said()}
+                typed = {} if columns.typed is None else {_TYPED: _document(columns.typed)}
+                document = {"form": FORM, "columns": list(columns.names), "rows": rows, **typed, **said()}
                 writer.add_key_value_metadata({_WORD: json.dumps(document)})
             _check_new(target)  # Again: another export may have been quicker.
     except OSError as error:
@@ -131,10 +146,36 @@ def open_export(path: str | os.PathLike[str]) -> ExportFile:
             f"{path} cannot be replayed: it was not exported, or by a newer version",
             hint="give a file of pulsarish_spark.export_batch; spark.read.parquet reads the rows of any",
         )
-    groups = tuple(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
-    if sum(groups) != said.get("rows") or names != said["columns"]:
+    try:
+        typed = _typed(said[_TYPED]) if _TYPED in said else None
+        file = ExportFile(path, tuple(said["columns"]), said, _group_rows(metadata), typed)
+        expected = file.arrow_schema.names
+    except (KeyError, TypeError, AttributeError, binascii.Error, PulsarishError) as error:
+        raise _damaged(path, f"its schema of values cannot be read: {error}") from error
+    if sum(file.group_rows) != said.get("rows") or names != expected:
         raise _damaged(path, "its parts contradict each other")
-    return ExportFile(path, tuple(said["columns"]), said, groups)
+    return file
+
+
+def _group_rows(metadata: pq.FileMetaData) -> tuple[int, ...]:
+    return tuple(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+
+
+def _document(typed: TypedValues) -> dict[str, Any]:
+    return {
+        "type": typed.schema.type.name,
+        "data": base64.b64encode(typed.schema.data).decode(),
+        "properties": dict(typed.schema.properties),
+        "version": typed.version,
+        "recursiveDepth": typed.rules.recursive_depth,
+        "flattenValue": typed.rules.flatten,
+    }
+
+
+def _typed(said: Mapping[str, Any]) -> TypedValues:
+    schema = SchemaInfo(SchemaType[said["type"]], base64.b64decode(said["data"]), dict(said["properties"]))
+    rules = ValueRules(recursive_depth=int(said["recursiveDepth"]), flatten=bool(said["flattenValue"]))
+    return TypedValues(schema, said["version"], rules)
 
 
 def replay(path: str | os.PathLike[str]) -> pa.RecordBatchReader:
@@ -143,8 +184,7 @@ def replay(path: str | os.PathLike[str]) -> pa.RecordBatchReader:
     Batches are read while they are taken. Raises UsageError if the file is not there, or is none, and for a URL.
     """
     file = open_export(path)
-    schema = TopicColumns(file.columns).arrow_schema()
-    return pa.RecordBatchReader.from_batches(schema, file.batches(range(len(file.group_rows))))
+    return pa.RecordBatchReader.from_batches(file.arrow_schema, file.batches(range(len(file.group_rows))))
 
 
 def _said(metadata: pq.FileMetaData) -> Mapping[str, Any]:

@@ -35,8 +35,10 @@ from pulsarish_spark.places.topics import Selection, TopicPartition
 from pulsarish_spark.queue.dividing import divide_by_place
 from pulsarish_spark.queue.queue_offset import QueueOffset
 from pulsarish_spark.replaying.export_file import local_path, write_export
+from pulsarish_spark.rows.schema import TopicColumns
 from pulsarish_spark.tasks.planning import EntryRange
 from pulsarish_spark.tasks.task import PartitionReading, RangeReading
+from pulsarish_spark.typed.target_schema import with_typed_values
 from pulsarish_spark.viewing.broker_view import BrokerView
 from pulsarish_spark.viewing.layout import names_there
 
@@ -117,8 +119,20 @@ def export_batch(
         }
 
     with connected(checked.address) as client:
-        rows = write_export(target, checked.columns, _rows(client, noted, checked, policy), said)
+        checked = _typed(checked, client)
+        columns = TopicColumns(checked.columns, typed=checked.typed)
+        rows = write_export(target, columns, _rows(client, noted, checked, policy), said)
     return Exported(noted.number, rows, tuple(loss.what for loss in policy.noted))
+
+
+def _typed(options: ReadOptions, client: Client) -> ReadOptions:
+    """``options`` with the schema of values. The query has sent its dead letters, or will: an export sends none."""
+    found = with_typed_values(options, client)
+    typed = found.typed
+    if typed is None or not typed.rules.dead_letter_topic:
+        return found
+    rules = replace(typed.rules, on_bad_record="skip", dead_letter_topic="")
+    return replace(found, typed=replace(typed, rules=rules))
 
 
 def _partitions(noted: _NotedBatch) -> Mapping[TopicPartition, object]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
+    from pulsarish_spark.rows.typed_values import TypedValues
+
 HEADERS_COLUMN: Final = "headers"
 REDELIVERY_COLUMN: Final = "redelivery_count"
 
@@ -166,33 +168,42 @@ def _arrow_type(name: str) -> pa.DataType:
 class TopicColumns:
     """The columns that the rows of one topic have. A task carries its own to the executors.
 
-    ``shown_topic``: the text of the column topic, "" for the full name.
+    ``shown_topic``: the text of the column topic, "" for the full name. ``typed``: None where values are bytes.
     """
 
     names: tuple[str, ...] = KNOWN_COLUMNS
     shown_topic: str = ""
+    typed: TypedValues | None = None
 
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema that Spark expects of each batch with these columns."""
         import pyarrow as pa
 
-        return pa.schema([(name, _arrow_type(_BY_NAME[name].type)) for name in self.names])
+        typed = {} if self.typed is None else self.typed.columns()
+        own = {name: [pa.field(name, _arrow_type(_BY_NAME[name].type))] for name in self.names}
+        return pa.schema([field for name in self.names for field in typed.get(name, own[name])])
 
     def decoded(self) -> set[str]:
-        """The columns that the decoder must give for these."""
-        return {needed for name in self.names for needed in _BY_NAME[name].decoded}
+        """The columns that the decoder must give for these. At least one: rows without columns are not counted."""
+        typed = set[str]() if self.typed is None else self.typed.decoded(self.names)
+        return typed | {needed for name in self.names for needed in _BY_NAME[name].decoded} or {"ledger"}
 
 
-def spark_schema(names: Sequence[str]) -> StructType:
+def spark_schema(names: Sequence[str], typed: TypedValues | None = None) -> StructType:
     """The schema of a source whose topics have these columns."""
     from pyspark.sql.types import StructField, StructType
 
-    return StructType([StructField(name, _spark_type(_BY_NAME[name].type)) for name in names])
+    if typed is None:
+        return StructType([StructField(name, _spark_type(_BY_NAME[name].type)) for name in names])
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    columns = TopicColumns(tuple(names), typed=typed).arrow_schema()
+    return StructType([StructField(each.name, from_arrow_type(each.type, True)) for each in columns])
 
 
-def check_user_schema(user: StructType, names: Sequence[str]) -> None:
+def check_user_schema(user: StructType, names: Sequence[str], typed: TypedValues | None = None) -> None:
     """ConfigError unless ``user``, which came from ``.schema(...)``, is what the options give anyway."""
-    own = spark_schema(names)
+    own = spark_schema(names, typed)
     if [(f.name, f.dataType, f.nullable) for f in user.fields] != [(f.name, f.dataType, True) for f in own.fields]:
         raise ConfigError(
             f"the schema given with .schema(...) is not the one of this source, {own.simpleString()}, all nullable",

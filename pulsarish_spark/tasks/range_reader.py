@@ -23,11 +23,11 @@ from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.losses.lost import lost_end, lost_gap, lost_tail, lost_topic, lost_undecodable
 from pulsarish_spark.places.entries import behind, offset_of
 from pulsarish_spark.places.offsets import Offset
-from pulsarish_spark.rows.columns import ColumnMaker
 from pulsarish_spark.rows.kept_rows import ALL_ROWS, KeptRows
 from pulsarish_spark.rows.schema import TopicColumns
 from pulsarish_spark.tasks.decoding import FETCH_BYTES_MAX, EntryDecoder, grouped, in_slices
 from pulsarish_spark.tasks.planning import EntryRange
+from pulsarish_spark.tasks.row_makers import maker_of
 from pulsarish_spark.viewing.broker_view import BrokerView
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def read_range(
     needed = columns.decoded() | kept.decoded()
     if start.batch or end.batch:
         needed |= {"ledger", "entry", "batch_index"}
-    maker = ColumnMaker(wanted.key, columns, partitioned=wanted.partitioned)
+    maker = maker_of(client, wanted.key, wanted.name, columns)
 
     def on_undecodable(entry: EntryRef, failure: PulsarishError) -> None:
         if kept.wants_undecodable(entry):

@@ -8,6 +8,7 @@ from pyspark.sql.datasource import InputPartition
 from pulsarish_spark.batch_reader import PulsarishBatchReader
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.rows.schema import spark_schema
+from pulsarish_spark.typed.target_schema import with_typed_values
 from tests.spark.brokers import Broker
 
 
@@ -15,7 +16,8 @@ def batch_reader(cell: Broker, topic: str, **options: str | int) -> PulsarishBat
     """A batch read as Spark would make it; ``topic`` may be several, separated by commas."""
     given = {"service.url": cell.service_url, "topics": topic, **options}
     raw = {name.lower(): str(value) for name, value in given.items()}
-    return PulsarishBatchReader(raw, spark_schema(read_options(raw, Side.BATCH_READ, {}).columns))
+    checked = with_typed_values(read_options(raw, Side.BATCH_READ, {}))
+    return PulsarishBatchReader(raw, spark_schema(checked.columns, checked.typed), checked.typed)
 
 
 def read_values(cell: Broker, topic: str, **options: str | int) -> list[int]:

@@ -7,11 +7,13 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from pulsarish_spark.options import Side, read_options
 from pulsarish_spark.rows.schema import spark_schema
 from pulsarish_spark.stream_reader import PulsarishStreamReader
+from pulsarish_spark.typed.target_schema import with_typed_values
 
 _TRIGGERS_MAX: Final = 100
 
@@ -45,7 +47,7 @@ class Engine:
         """Run one batch if there is something new, or the one that was begun and not committed; returns its values."""
         values = self.attempt()
         if values is not None:
-            self.end, self._begun = self._begun, None
+            self.note()
         return values
 
     def attempt(self) -> list[int] | None:
@@ -68,8 +70,16 @@ class Engine:
     def values(self, tasks: list[InputPartition]) -> Iterator[int]:
         """What tasks read, as they read it."""
         for task in tasks:
-            for batch in self._reader.read(task):
+            for batch in self.batches(task):
                 yield from map(int, batch.column("value").to_pylist())
+
+    def batches(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        return self._reader.read(task)
+
+    def note(self) -> None:
+        """The batch that was planned has succeeded."""
+        self.end, self._begun = self._begun, None
 
     @property
     def known_partitions(self) -> set[int]:
@@ -95,7 +105,8 @@ class Engine:
 
     def _new_reader(self) -> PulsarishStreamReader:
         raw = {name.lower(): str(value) for name, value in self._options.items()}
-        return PulsarishStreamReader(raw, spark_schema(read_options(raw, Side.STREAM_READ, {}).columns))
+        checked = with_typed_values(read_options(raw, Side.STREAM_READ, {}))
+        return PulsarishStreamReader(raw, spark_schema(checked.columns, checked.typed), checked.typed)
 
 
 def _json(offset: Any) -> dict[str, Any]:

@@ -80,6 +80,13 @@ def test_rows_are_those_of_the_batch_source(cell: Broker, topic: str) -> None:
     assert set(table["partition"].to_pylist()) == {0, 1}
 
 
+@pytest.mark.parametrize("columns", ["partition", "topic,timestampType"])
+def test_columns_that_no_message_is_needed_for_have_all_rows(cell: Broker, topic: str, columns: str) -> None:
+    """Rows are counted though nothing of them is decoded."""
+    cell.send(topic, numbers(0, 5))
+    assert read(cell, topic, columns=columns).read_all().num_rows == 5
+
+
 @pytest.mark.spark
 def test_arrow_and_spark_give_the_same_rows(source: Load, broker: Broker, topic: str) -> None:
     """Value for value, in the order of the partition."""

@@ -20,6 +20,7 @@ from broker_core.base.local_access import token_at
 from pulsarish_spark import DataLossError, export_batch, read_arrow, replay
 from pulsarish_spark.__main__ import commands
 from pulsarish_spark.replaying.export_file import write_export
+from pulsarish_spark.rows.schema import TopicColumns
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Start, failure
 from tests.spark.engine import Engine
@@ -329,7 +330,7 @@ def test_only_files_of_this_machine_are_read_and_written(tmp_path: Path, monkeyp
             export_batch(url, tmp_path / "batch.parquet")
     monkeypatch.setenv("HOME", str(tmp_path))
     rows = pa.record_batch({"value": pa.array([b"1"], pa.binary())})
-    write_export(tmp_path / "a:b.parquet", ("value",), [rows], dict)
+    write_export(tmp_path / "a:b.parquet", TopicColumns(("value",)), [rows], dict)
     assert values(replay("~/a:b.parquet").read_all()) == [1]
     assert values(replay(f"file://{tmp_path}/a:b.parquet").read_all()) == [1]
 
@@ -343,7 +344,7 @@ def test_a_file_that_comes_during_an_export_stays(tmp_path: Path) -> None:
         target.write_text("theirs")
 
     with pytest.raises(UsageError, match=r"batch.parquet is there already; .*give another name"):
-        write_export(target, ("value",), rows(), dict)
+        write_export(target, TopicColumns(("value",)), rows(), dict)
     assert target.read_text() == "theirs"
     assert [*tmp_path.iterdir()] == [target]
 
@@ -352,7 +353,7 @@ def test_a_file_that_comes_during_an_export_stays(tmp_path: Path) -> None:
 def test_a_damaged_file_is_told_and_gives_no_wrong_rows(tmp_path: Path, flaw: str) -> None:
     """One byte of a value is enough, and what cannot even be read is told in the same way."""
     target, value = tmp_path / "batch.parquet", os.urandom(2000)  # which does not compress
-    write_export(target, ("value",), [pa.record_batch({"value": pa.array([value], pa.binary())})], dict)
+    write_export(target, TopicColumns(("value",)), [pa.record_batch({"value": pa.array([value], pa.binary())})], dict)
     content = bytearray(target.read_bytes())
     at = content.index(value)
     content[at : at + 1] = [content[at] ^ 1] if flaw == "changed" else [0]
@@ -367,7 +368,7 @@ def test_wherever_a_file_is_damaged_it_gives_its_rows_or_is_refused(tmp_path: Pa
     """The pages of a column have checksums, their headers and the end of the file have none."""
     target = tmp_path / "batch.parquet"
     keys, rows = pa.array([b"k", None, b"k"], pa.binary()), pa.array([b"1", b"2", b"3"], pa.binary())
-    write_export(target, ("key", "value"), [pa.record_batch({"key": keys, "value": rows})], dict)
+    write_export(target, TopicColumns(("key", "value")), [pa.record_batch({"key": keys, "value": rows})], dict)
     content, good = target.read_bytes(), replay(target).read_all()
     refused = 0
     for at in range(len(content)):
@@ -385,5 +386,5 @@ def test_a_replay_holds_no_more_rows_at_a_time_than_the_export_did(tmp_path: Pat
     """Batches with few rows have large ones."""
     target = tmp_path / "batch.parquet"
     rows = pa.record_batch({"value": pa.array([b"1", b"2"], pa.binary())})
-    write_export(target, ("value",), [rows, rows, rows], dict)
+    write_export(target, TopicColumns(("value",)), [rows, rows, rows], dict)
     assert [each.num_rows for each in replay(target)] == [2, 2, 2]

@@ -52,7 +52,7 @@ def test_the_first_job_goes_on_where_it_was(
     assert capsys.readouterr().out == "".join(blocks("first-job.md", "text"))
 
 
-@pytest.mark.parametrize("page", ["watching.md", "json-avro.md", "foreach-batch.md"])
+@pytest.mark.parametrize("page", ["watching.md", "json-avro.md", "typed.md", "foreach-batch.md"])
 def test_a_page_prints_what_it_says(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], page: str
 ) -> None:

@@ -15,6 +15,7 @@ from pulsarish_spark.losses.loss import QuarantineFolder
 from pulsarish_spark.losses.lost import lost_gap
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.replaying.export_file import write_export
+from pulsarish_spark.rows.schema import TopicColumns
 from pulsarish_spark.whole_file import whole_file
 
 KEY = TopicPartition("persistent://public/default/t", 3)
@@ -23,7 +24,7 @@ KEY = TopicPartition("persistent://public/default/t", 3)
 def export(folder: Path) -> None:
     """A batch without rows."""
     no_batches: list[pa.RecordBatch] = []
-    write_export(folder / "batch.parquet", ["value"], no_batches, dict)
+    write_export(folder / "batch.parquet", TopicColumns(("value",)), no_batches, dict)
 
 
 def quarantine(folder: Path) -> None:

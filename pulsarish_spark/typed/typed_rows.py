@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From decoded messages to the columns of a source whose values have a schema: the seam between the decoder of entries
+and the maker of columns.
+
+Each message is decoded by the version that it was written with; a version is fetched when its first message comes, and
+never again in a task.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.base.errors import PulsarishError
+from broker_core.base.names import TopicName
+from broker_core.values.decoder import ValueDecoder
+from broker_core.values.decoding import Flaw
+from pulsarish_spark.places.topics import TopicPartition
+from pulsarish_spark.rows.columns import ColumnMaker
+from pulsarish_spark.rows.schema import TopicColumns
+from pulsarish_spark.rows.typed_values import KEY, VALUE, TypedValues
+from pulsarish_spark.typed.bad_records import BadRecords
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+
+_NO_VERSION: Final = "the message has no schema version, and schemalessAs is bad"
+
+
+class TypedRowMaker:
+    """Makes batches for one topic partition whose values have a schema."""
+
+    def __init__(
+        self, client: Client, key: TopicPartition, name: str, columns: TopicColumns, typed: TypedValues
+    ) -> None:
+        self._client = client
+        self._topic = key.topic
+        self._typed = typed
+        self._schema = columns.arrow_schema()
+        self._decoder = ValueDecoder(typed.schema, recursive_depth=typed.rules.recursive_depth)
+        self._unreadable: dict[int, str] = {}
+        self._names = columns.names
+        partitioned = name != key.topic
+        self._own = tuple(each for each in columns.names if each != VALUE and not (typed.has_keys and each == KEY))
+        self._others = ColumnMaker(key, TopicColumns(self._own, columns.shown_topic), partitioned=partitioned)
+        named = TopicName.parse(key.topic).partition_index
+        self._bad = BadRecords(client, name, key.partition if partitioned else named, typed.rules)
+
+    def make(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns for decoded ``rows``, without those that are no rows because they are bad records."""
+        values, flaws = self._decoded(rows)
+        if flaws and (kept := self._bad.kept(rows, flaws)) is not None:
+            rows, values = rows.filter(kept), values.filter(kept)
+        made = dict(zip(self._own, self._others.make(rows).columns, strict=True))
+        typed = self._columns(values)
+        arrays = [array for name in self._names for array in (typed[name] if name in typed else [made[name]])]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _columns(self, values: pa.Array) -> dict[str, list[pa.Array]]:
+        """The columns that stand in place of value and key."""
+        if not self._typed.has_keys:
+            return {VALUE: self._lifted(values)}
+        key, value = values.flatten()
+        return {KEY: [key], VALUE: self._lifted(value)}
+
+    def _lifted(self, values: pa.Array) -> list[pa.Array]:
+        is_lifted = self._typed.rules.flatten and pa.types.is_struct(values.type)
+        return values.flatten() if is_lifted else [values]
+
+    def _decoded(self, rows: pa.RecordBatch) -> tuple[pa.Array, list[Flaw]]:
+        values, versions = rows.column(VALUE), rows.column("schema_version")
+        schemaless = self._typed.rules.schemaless_as
+        without: list[Flaw] = []
+        if versions.null_count and schemaless != "schema":
+            if schemaless == "bad":
+                has_none = pc.and_(versions.is_null(), values.is_valid())
+                without = [Flaw(row, _NO_VERSION) for row in pc.indices_nonzero(has_none).to_pylist()]
+            values = pc.if_else(versions.is_null(), None, values)
+        self._learn(versions)
+        keys = rows.column(KEY) if self._typed.has_keys else None
+        found = self._decoder.decode(values, versions, keys)
+        flaws = [self._explained(flaw, versions) for flaw in found.flaws] if self._unreadable else found.flaws
+        return found.rows, sorted([*without, *flaws]) if without else flaws
+
+    def _learn(self, versions: pa.Array) -> None:
+        """Tell the decoder of the versions that it does not know yet."""
+        for version in versions.unique().drop_null().to_pylist():
+            if not self._decoder.knows(version) and version not in self._unreadable:
+                self._fetch(version)
+
+    def _fetch(self, version: int) -> None:
+        writer = self._client.get_schema(self._topic, version)
+        if writer is None:
+            self._unreadable[version] = f"the topic has no version {version} of its schema"
+            return
+        try:
+            self._decoder.add(version, writer.info)
+        except PulsarishError as error:
+            self._unreadable[version] = f"values of version {version} cannot be read by the query's schema: {error}"
+
+    def _explained(self, flaw: Flaw, versions: pa.Array) -> Flaw:
+        return Flaw(flaw.row, self._unreadable.get(versions[flaw.row].as_py(), flaw.reason))

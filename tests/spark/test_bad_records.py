@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages whose values cannot be decoded: each policy, in batch reads, streams and queues."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from broker_core.base.errors import ConfigError
+from pulsarish_spark import export_batch, read_arrow, replay
+from pulsarish_spark.typed.bad_records import BadRecordError
+from tests.spark.brokers import Broker
+from tests.spark.conftest import Start, failure
+from tests.spark.engine import Engine
+from tests.spark.queries import drain
+from tests.spark.typed import LARGER, ORDER, orders, send
+
+pytestmark = pytest.mark.spark
+
+BAD = b"\xff\xff\xff"
+TYPED: dict[str, Any] = {"valueFormat": "schema", "columns": "value"}
+
+
+def read(cell: Broker, topic: str, **options: Any) -> list[Any]:
+    found: list[Any] = read_arrow(topic, **{**TYPED, "service.url": cell.service_url, **options}).read_all().to_pylist()
+    return [row.get("value") for row in found] if [*options.get("columns", "value").split(",")] == ["value"] else found
+
+
+def letters(cell: Broker, topic: str) -> list[dict[str, Any]]:
+    table = read_arrow(topic, columns="key,value,properties,event_time", **{"service.url": cell.service_url}).read_all()
+    return [row | {"properties": dict(row["properties"])} for row in table.to_pylist()]
+
+
+def rows_of(query: Engine) -> list[Any]:
+    """The values of all batches that there are."""
+    found: list[Any] = []
+    while (tasks := query.plan()) is not None:
+        found += [value for task in tasks for batch in query.batches(task) for value in batch["value"].to_pylist()]
+        query.note()
+    return found
+
+
+def test_failure_names_the_message_the_version_the_field_and_a_way_out(cell: Broker, topic: str) -> None:
+    """In one line."""
+    send(cell, topic, ORDER, orders(ORDER, 1))
+    send(cell, topic, LARGER, [BAD])
+    with pytest.raises(BadRecordError) as caught:
+        read(cell, topic)
+    text = str(caught.value)
+    for part in (f"persistent://public/default/{topic}", "schema version 1", "id: ", 'option("onBadRecord", "null")'):
+        assert part in text
+    assert "\n" not in text
+
+
+def test_failure_is_shown_by_spark(spark: SparkSession, cell: Broker, topic: str) -> None:
+    """The query's error is ours."""
+    send(cell, topic, ORDER, [BAD])
+    frame = spark.read.format("pulsarish").options(**{"service.url": cell.service_url, **TYPED}).load(topic)
+    assert "cannot be decoded: id: " in failure(frame.collect)
+
+
+@pytest.mark.parametrize(("policy", "left"), [("null", [1, None, None, 2]), ("skip", [1, None, 2])])
+def test_rows_stay_or_go(cell: Broker, topic: str, policy: str, left: list[Any]) -> None:
+    """A tombstone stays in any case, for it is none."""
+    one, two = orders(ORDER, 1, 2)
+    send(cell, topic, ORDER, [one, BAD, None, two])
+    found = read(cell, topic, onBadRecord=policy)
+    assert [each and each["id"] for each in found] == left
+    with_more = read(cell, topic, onBadRecord=policy, columns="value,key,message_id,offset")
+    assert len(with_more) == len(left)
+    assert all(row["message_id"] for row in with_more)
+
+
+@pytest.mark.parametrize("mode", ["batch", "positions", "queue"])
+def test_dead_letters_are_the_messages_as_they_were(cell: Broker, start: Start, topic: str, mode: str) -> None:
+    """4.6.4: with the reason, the id and the version beside their own properties, before the batch is done."""
+    bad = f"{topic}-bad"
+    send(cell, topic, ORDER, [*orders(ORDER, 1), BAD], key="k", properties={"mine": "1"}, event_time_ms=5)
+    options: dict[str, Any] = {**TYPED, "onBadRecord": "dead-letter", "deadLetterTopic": bad}
+    if mode == "batch":
+        found = read(cell, topic, **options)
+    else:
+        queue = {"subscriptionType": "Shared", "availableNowQuietMs": 500} if mode == "queue" else {}
+        query = start(topic=topic, subscriptionName="work", **options, **queue)
+        query.bound_to_now()
+        found = rows_of(query)
+    assert found == [{"id": 1, "city": "c1"}]
+    (letter,) = letters(cell, bad)
+    assert (letter["key"], letter["value"]) == (b"k", BAD)
+    assert letter["event_time"].timestamp() == 0.005
+    properties = letter["properties"]
+    assert properties.pop("BAD_RECORD_REASON").startswith("id: ")
+    assert properties.pop("ORIGIN_MESSAGE_ID").count(":") >= 2
+    if mode != "batch":
+        assert properties.pop("REAL_SUBSCRIPTION") == "work"
+    name = f"persistent://public/default/{topic}"
+    assert properties == {"mine": "1", "REAL_TOPIC": name, "ORIGIN_SCHEMA_VERSION": "0"}
+
+
+def test_dead_letter_topic_that_is_read_is_refused(cell: Broker, topic: str) -> None:
+    """A bad record would come again for ever."""
+    send(cell, topic, ORDER, [BAD])
+    with pytest.raises(ConfigError, match=r"deadLetterTopic names .*, which is read"):
+        read(cell, topic, onBadRecord="dead-letter", deadLetterTopic=topic)
+
+
+def test_stream_that_failed_goes_on_with_another_policy(
+    spark: SparkSession, cell: Broker, topic: str, tmp_path: Path
+) -> None:
+    """From its checkpoint; the batch that failed has all of its other rows, once. An export sends no letters."""
+    send(cell, topic, ORDER, [*orders(ORDER, 1), BAD, *orders(ORDER, 2)])
+    found: list[int] = []
+
+    def run(**options: str) -> None:
+        given = {"service.url": cell.service_url, "startingOffsets": "earliest", **TYPED, **options}
+        frame = spark.readStream.format("pulsarish").options(**given).load(topic)
+        drain(
+            frame, tmp_path / "c", lambda batch, _: found.extend(row.id for row in batch.select("value.id").collect())
+        )
+
+    assert "cannot be decoded" in failure(run)
+    assert found == []
+    bad = f"{topic}-bad"
+    policy: dict[str, Any] = {"onBadRecord": "dead-letter", "deadLetterTopic": bad}
+    run(**policy)
+    assert sorted(found) == [1, 2]
+    where: dict[str, Any] = {"service.url": cell.service_url}
+    exported = export_batch(tmp_path / "c", tmp_path / "b.parquet", **TYPED, **policy, **where)
+    assert exported.rows == 2
+    assert [each["id"] for each in replay(tmp_path / "b.parquet").read_all()["value"].to_pylist()] == [1, 2]
+    assert len(letters(cell, bad)) == 1
+
+
+def test_version_that_the_topic_does_not_have(cell: Broker, topic: str) -> None:
+    """Of a schema that was deleted by force the versions are gone, and of a deleted one they are not."""
+    send(cell, topic, ORDER, orders(ORDER, 1))
+    cell.admin("DELETE", f"schemas/public/default/{topic}/schema")
+    options: dict[str, Any] = {"valueFormat": "avro", "valueSchema": LARGER.data.decode()}
+    if cell.kind == "pulsarish":  # Apache Pulsar gives nobody a version from before a deletion.
+        assert read(cell, topic, **options) == [{"id": 1, "city": "c1", "note": "none"}]
+    topic = f"{topic}-forced"  # Another one: a client asks for a version once.
+    send(cell, topic, ORDER, orders(ORDER, 1))
+    cell.admin("DELETE", f"schemas/public/default/{topic}/schema?force=true")
+    with pytest.raises(BadRecordError, match=r"schema version 0, cannot be decoded: .* has no version 0 of its schema"):
+        read(cell, topic, **options)
+    assert read(cell, topic, **options, onBadRecord="null") == [None]
+
+
+def test_version_of_another_type_is_a_bad_record(cell: Broker, topic: str) -> None:
+    """What the target has no place for."""
+    send(cell, topic, ORDER, orders(ORDER, 1))
+    wanted = '{"type":"record","name":"Order","fields":[{"name":"id","type":"string"}]}'
+    with pytest.raises(BadRecordError, match="schema version 0, cannot be decoded: "):
+        read(cell, topic, valueFormat="avro", valueSchema=wanted)
+    assert read(cell, topic, valueFormat="int64", onBadRecord="skip") == []
+
+
+def test_policy_holds_for_any_bytes(cell: Broker, topic: str) -> None:
+    """As many rows as messages with null, and those that another library reads are the same."""
+    dice = random.Random(32)
+    good = orders(LARGER, *range(200), note="n" * 20)
+    payloads = []
+    for payload in good:
+        flipped = bytearray(payload)
+        flipped[dice.randrange(len(flipped))] ^= 1 << dice.randrange(8)
+        payloads += [payload, bytes(flipped), payload[: dice.randrange(len(payload))]]
+    send(cell, topic, LARGER, payloads)
+    found = read(cell, topic, onBadRecord="null")
+    assert len(found) == len(payloads)
+    assert [each["id"] for each in found[::3]] == [*range(200)]
+    assert None in found
