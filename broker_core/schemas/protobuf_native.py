@@ -7,6 +7,7 @@ import base64
 import json
 from typing import Final
 
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
@@ -23,6 +24,11 @@ class DescriptorError(PulsarishError):
 
 def root_message(data: bytes) -> str:
     """The full name of the message that a schema describes; DescriptorError if its descriptors are not whole."""
+    return root_descriptor(data).full_name
+
+
+def root_descriptor(data: bytes) -> Descriptor:
+    """The descriptor of that message, in a pool of its own; DescriptorError."""
     if len(data) > SIZE_MAX:
         raise DescriptorError(f"the descriptors have {len(data)} bytes, and at most {SIZE_MAX} are taken")
     try:
@@ -31,11 +37,10 @@ def root_message(data: bytes) -> str:
         root, file = str(fields["rootMessageTypeName"]), str(fields["rootFileDescriptorName"])
     except (ValueError, TypeError, KeyError, RecursionError, DecodeError) as error:
         raise DescriptorError("it is no JSON object with a set of descriptors, a message and a file") from error
-    _check_files(files, root, file)
-    return root
+    return _descriptor(files, root, file)
 
 
-def _check_files(files: FileDescriptorSet, root: str, file: str) -> None:
+def _descriptor(files: FileDescriptorSet, root: str, file: str) -> Descriptor:
     if len(files.file) > FILES_MAX:
         raise DescriptorError(f"there are {len(files.file)} files, and at most {FILES_MAX} are taken")
     by_name = {each.name: each for each in files.file}
@@ -60,6 +65,6 @@ def _check_files(files: FileDescriptorSet, root: str, file: str) -> None:
             done.add(pending.pop())
     try:
         pool.FindFileByName(file)
-        pool.FindMessageTypeByName(root)
+        return pool.FindMessageTypeByName(root)
     except (KeyError, TypeError) as error:
         raise DescriptorError(f"message {root!r} is not among the descriptors") from error

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.schemas.avro.types import Array, Enum, Fixed, Map, Record, Union
+from broker_core.values.decoded_cells import Cells, decimal_words, misfits_of
 from broker_core.values.programs import Programs
 from broker_core.values.targets import DURATION, Target, columns_of
 from broker_core.wire.batch import columns as cols
@@ -19,6 +19,9 @@ from broker_core.wire.core.avro_values import FLAWS, read_values
 
 _ITEMS_A_ROW: Final = 4
 """Items of a list for which there is room at the first attempt."""
+
+_CELLS_AT_ONCE: Final = 4 << 20
+"""Cells of one walk, where rows have no lists: a schema of thousands of columns takes few rows at a time."""
 
 
 class Flaw(NamedTuple):
@@ -35,38 +38,51 @@ class Decoded(NamedTuple):
     flaws: list[Flaw]
 
 
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """The cells of all columns, as the walk has left them, and the source that some of them point into."""
-
-    source: NDArray[np.uint8]
-    bases: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    cells: NDArray[np.int64]
-    present: NDArray[np.uint8]
-
-    def of(self, column: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        at, count = int(self.bases[column]), int(self.counts[column])
-        return self.cells[at : at + count], self.present[at : at + count].view(np.bool_)
-
-
 def decode(programs: Programs, values: pa.Array, starts: NDArray[np.int64]) -> Decoded:
     """Read ``values``, binary, each by the program that begins with the node ``starts[row]``, or -1 for a null."""
-    data, offsets, present = cols.ByteColumn.of(values).arrays
-    source = np.concatenate([np.frombuffer(bytes(programs.constants) or b"\0", np.uint8), data])
-    offsets = offsets + np.int32(len(source) - len(data))
-    starts = np.where(present.view(np.bool_), starts, -1)
     columns = columns_of(programs.target)
+    size = max(_CELLS_AT_ONCE // len(columns), 1)
+    if len(values) <= size:
+        return _decode(programs, columns, values, starts)
+    parts = []
+    for at in range(0, len(values), size):
+        part = _decode(programs, columns, values.slice(at, size), starts[at : at + size])
+        parts.append(Decoded(part.rows, [Flaw(at + flaw.row, flaw.reason) for flaw in part.flaws]))
+    return Decoded(pa.concat_arrays([each.rows for each in parts]), [flaw for each in parts for flaw in each.flaws])
+
+
+def _decode(programs: Programs, columns: list[Target], values: pa.Array, starts: NDArray[np.int64]) -> Decoded:
+    source, offsets, present = _with_constants(values, bytes(programs.constants))
+    starts = np.where(present.view(np.bool_), starts, -1)
     within_lists = _within_lists(programs.target)
     rooms = np.array([len(starts) * (_ITEMS_A_ROW if each.column in within_lists else 1) for each in columns], np.int64)
+    misfits: dict[int, str] = {}
     while True:
         cells, flaws, nodes = _walk(programs, columns, source, offsets, starts, rooms)
-        if (cells.counts <= rooms).all():
+        if (cells.counts > rooms).any():
+            rooms = np.maximum(rooms, cells.counts)
+            continue
+        found = misfits_of(programs.target, cells)
+        if not found:
             break
-        rooms = np.maximum(rooms, cells.counts)
+        misfits |= found
+        starts[list(found)] = -1
     flawed = np.flatnonzero(flaws).tolist()
-    found = [Flaw(row, told(programs.paths[int(nodes[row])], FLAWS[int(flaws[row])])) for row in flawed]
-    return Decoded(_array(programs.target, cells), found)
+    of_bytes = [Flaw(row, told(programs.paths[int(nodes[row])], FLAWS[int(flaws[row])])) for row in flawed]
+    return Decoded(_array(programs.target, cells), sorted([*of_bytes, *(Flaw(*each) for each in misfits.items())]))
+
+
+def _with_constants(
+    values: pa.Array, constants: bytes
+) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.uint8]]:
+    """Data behind the constants, offsets into it, and presence."""
+    data, offsets, present = cols.ByteColumn.of(values).arrays
+    data = data[offsets[0] : offsets[-1]] if len(values) else data
+    if not constants and len(data):
+        return data, np.ascontiguousarray(offsets - offsets[0]), present
+    constants = constants or b"\0"
+    source = np.concatenate([np.frombuffer(constants, np.uint8), data])
+    return source, offsets - offsets[0] + np.int32(len(constants)), present
 
 
 def told(path: str, reason: str) -> str:
@@ -87,7 +103,7 @@ def _walk(
     offsets: NDArray[np.int32],
     starts: NDArray[np.int64],
     rooms: NDArray[np.int64],
-) -> tuple[_Cells, NDArray[np.int32], NDArray[np.int64]]:
+) -> tuple[Cells, NDArray[np.int32], NDArray[np.int64]]:
     below = np.array([[each.last, each.parts[0].column if each.is_list else -1] for each in columns], np.int64)
     bases = np.cumsum(rooms) - rooms
     counts, before = np.zeros(len(columns), np.int64), np.zeros(len(columns), np.int64)
@@ -97,13 +113,13 @@ def _walk(
         *(source, offsets, starts, programs.nodes, programs.lists, below.ravel(), bases, rooms),
         *(counts, before, cells, present, flaws, nodes),
     )
-    return _Cells(source, bases, counts, cells, present), flaws, nodes
+    return Cells(source, bases, counts, cells, present), flaws, nodes
 
 
 # -- columns
 
 
-def _array(target: Target, cells: _Cells) -> pa.Array:
+def _array(target: Target, cells: Cells) -> pa.Array:
     values, present = cells.of(target.column)
     match target.avro:
         case Record() | Union():
@@ -118,7 +134,7 @@ def _array(target: Target, cells: _Cells) -> pa.Array:
     return _LEAVES[target.avro.kind](target, cells, values, present)
 
 
-def _list_array(target: Target, cells: _Cells, ends: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+def _list_array(target: Target, cells: Cells, ends: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
     parts = [_array(each, cells) for each in target.parts]
@@ -135,36 +151,29 @@ def _enum_array(enum: Enum, values: NDArray[np.int64], present: NDArray[np.bool_
     return pa.DictionaryArray.from_arrays(numbers, pa.array(enum.symbols, pa.string())).dictionary_decode()
 
 
-def _bytes_array(cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+def _bytes_array(cells: Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
     spans = np.zeros(2 * len(values) + 1, np.int32)
     spans[1::2] = values >> 32
     spans[2::2] = (values >> 32) + (values & 0xFFFFFFFF)
     return cols.gather(cells.source, spans, len(values), present)
 
 
-def _text(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+def _text(target: Target, cells: Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
     return cols.text(_bytes_array(cells, values, present))
 
 
-def _bytes(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+def _bytes(target: Target, cells: Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
     if pa.types.is_decimal(target.arrow):
         return _decimal_array(target, cells, values, present)
     return _bytes_array(cells, values, present)
 
 
-def _decimal_array(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
-    """Two's complement, big endian, of any size, to sixteen bytes, little endian."""
-    starts, sizes = values >> 32, values & 0xFFFFFFFF
-    first = cells.source[np.minimum(starts, len(cells.source) - 1)]
-    fill = np.where((first >= 0x80) & (sizes > 0), 0xFF, 0).astype(np.uint8)
-    out = np.empty((len(values), 16), np.uint8)
-    for place in range(16):
-        at = starts + sizes - 1 - place
-        out[:, place] = np.where(place < sizes, cells.source[np.clip(at, 0, len(cells.source) - 1)], fill)
-    return pa.Array.from_buffers(target.arrow, len(values), [cols.validity(present), pa.py_buffer(out)])
+def _decimal_array(target: Target, cells: Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+    words = decimal_words(cells.source, values)
+    return pa.Array.from_buffers(target.arrow, len(values), [cols.validity(present), pa.py_buffer(words)])
 
 
-def _fixed_array(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+def _fixed_array(target: Target, cells: Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
     if pa.types.is_decimal(target.arrow):
         return _decimal_array(target, cells, values, present)
     plain = _bytes_array(cells, values, present)
@@ -183,26 +192,26 @@ def _uuid(data: bytes) -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def _number(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+def _number(target: Target, cells: Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
     width = target.arrow.bit_width
     plain = values.astype(np.int32) if width == 32 else np.ascontiguousarray(values)
     return pa.Array.from_buffers(target.arrow, len(values), [cols.validity(present), pa.py_buffer(plain)])
 
 
-def _double(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+def _double(target: Target, cells: Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
     return cols.numbers(values.view(np.float64), present)
 
 
-def _float(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+def _float(target: Target, cells: Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
     with np.errstate(over="ignore", invalid="ignore"):
         return cols.numbers(values.view(np.float64).astype(np.float32), present)
 
 
-def _boolean(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+def _boolean(target: Target, cells: Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
     return cols.booleans(values == 1, present)
 
 
-def _void(target: Target, cells: _Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
+def _void(target: Target, cells: Cells, values: NDArray[np.int64], present: NDArray[np.bool_]) -> pa.Array:
     return pa.nulls(len(values), target.arrow)
 
 

@@ -18,14 +18,18 @@ _Words: TypeAlias = NDArray[Any]
 _Valid: TypeAlias = NDArray[np.bool_]
 
 _DAY_MS: Final = 86_400_000
+_DAY_NS: Final = _DAY_MS * 1_000_000
 
 
 class _Form(NamedTuple):
-    """How values of a type become a column. ``words``: the numbers that a value is made of."""
+    """How values of a type become a column. ``words``: the numbers that a value is made of. ``first`` and ``last``:
+    what the first of them may be, so that the column can hold it."""
 
     arrow: pa.DataType
     words: np.dtype[Any]
     column: Callable[[_Words, _Valid], pa.Array]
+    first: int = -(1 << 63)
+    last: int = (1 << 63) - 1
 
 
 def _plain(arrow: pa.DataType, kind: str) -> Callable[[_Words, _Valid], pa.Array]:
@@ -60,6 +64,10 @@ def _of_day(words: _Words) -> NDArray[np.int64]:
     return words["value"].astype(np.int64) % _DAY_MS * 1_000_000
 
 
+def _within(first: int) -> tuple[int, int]:
+    return -first, first - 1
+
+
 def _one(kind: str) -> np.dtype[Any]:
     return np.dtype([("value", kind)])
 
@@ -68,6 +76,11 @@ def _two(nanos: str) -> np.dtype[Any]:
     return np.dtype([("value", ">i8"), ("nanos", nanos)])
 
 
+_LOCAL: Final = pa.timestamp("us")
+# What microseconds since 1970 have room for, and a day to spare.
+_HELD_MS: Final = _within((1 << 63) // 1000 - _DAY_MS)
+_HELD_S: Final = _within((1 << 63) // 1_000_000 - _DAY_MS)
+_HELD_DAYS: Final = _within((1 << 63) // (_DAY_MS * 1000) - 1)
 _UTC: Final = pa.timestamp("us", tz="UTC")
 _FORMS: Final[Mapping[SchemaType, _Form]] = {
     SchemaType.BOOLEAN: _Form(pa.bool_(), _one("u1"), lambda words, valid: cols.booleans(words["value"] != 0, valid)),
@@ -77,13 +90,13 @@ _FORMS: Final[Mapping[SchemaType, _Form]] = {
     SchemaType.INT64: _Form(pa.int64(), _one(">i8"), _plain(pa.int64(), "<i8")),
     SchemaType.FLOAT: _Form(pa.float32(), _one(">f4"), _plain(pa.float32(), "<f4")),
     SchemaType.DOUBLE: _Form(pa.float64(), _one(">f8"), _plain(pa.float64(), "<f8")),
-    SchemaType.DATE: _Form(_UTC, _one(">i8"), _micros(_UTC, _of_milliseconds)),
-    SchemaType.TIMESTAMP: _Form(_UTC, _one(">i8"), _micros(_UTC, _of_milliseconds)),
+    SchemaType.DATE: _Form(_UTC, _one(">i8"), _micros(_UTC, _of_milliseconds), *_HELD_MS),
+    SchemaType.TIMESTAMP: _Form(_UTC, _one(">i8"), _micros(_UTC, _of_milliseconds), *_HELD_MS),
     SchemaType.TIME: _Form(pa.int64(), _one(">i8"), _micros(pa.int64(), _of_day)),
-    SchemaType.INSTANT: _Form(_UTC, _two(">i4"), _micros(_UTC, _of_seconds)),
-    SchemaType.LOCAL_DATE: _Form(pa.date32(), _one(">i8"), _plain(pa.date32(), "<i4")),
-    SchemaType.LOCAL_TIME: _Form(pa.int64(), _one(">i8"), _plain(pa.int64(), "<i8")),
-    SchemaType.LOCAL_DATE_TIME: _Form(pa.timestamp("us"), _two(">i8"), _micros(pa.timestamp("us"), _of_days)),
+    SchemaType.INSTANT: _Form(_UTC, _two(">i4"), _micros(_UTC, _of_seconds), *_HELD_S),
+    SchemaType.LOCAL_DATE: _Form(pa.date32(), _one(">i8"), _plain(pa.date32(), "<i4"), *_within(1 << 31)),
+    SchemaType.LOCAL_TIME: _Form(pa.int64(), _one(">i8"), _plain(pa.int64(), "<i8"), 0, _DAY_NS - 1),
+    SchemaType.LOCAL_DATE_TIME: _Form(_LOCAL, _two(">i8"), _micros(_LOCAL, _of_days), *_HELD_DAYS),
 }
 
 
@@ -106,6 +119,27 @@ def decode_primitive(kind: SchemaType, values: pa.Array) -> Decoded:
     size = form.words.itemsize
     picked = np.zeros((len(valid), size), np.uint8)
     picked[valid] = data[offsets[:-1][valid][:, None] + np.arange(size)]
-    flawed = np.flatnonzero(given & ~valid).tolist()
-    flaws = [Flaw(row, f"it has {int(sizes[row])} bytes, and a {kind.name} has {size}") for row in flawed]
-    return Decoded(form.column(picked.view(form.words)[:, 0], valid), flaws)
+    words = picked.view(form.words)[:, 0]
+    held = _is_held(form, words)
+    flaws = [
+        Flaw(
+            row,
+            f"it is no {kind.name}, or none that the column can hold"
+            if valid[row]
+            else f"it has {int(sizes[row])} bytes, and a {kind.name} has {size}",
+        )
+        for row in np.flatnonzero(given & ~(valid & held)).tolist()
+    ]
+    return Decoded(form.column(words, valid & held), flaws)
+
+
+def _is_held(form: _Form, words: _Words) -> _Valid:
+    """Whether the column can hold a value, and its nanoseconds are fewer than those of a day or a second."""
+    value = words["value"]
+    if value.dtype.kind != "i" or value.dtype.itemsize < 8:
+        return np.ones(len(value), np.bool_)
+    held = (value >= form.first) & (value <= form.last)
+    if "nanos" in (form.words.names or ()):
+        nanos = words["nanos"]
+        held &= (nanos >= 0) & (nanos < (_DAY_NS if nanos.dtype.itemsize == 8 else 1_000_000_000))
+    return held

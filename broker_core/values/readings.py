@@ -19,17 +19,17 @@ from broker_core.base.errors import PulsarishError
 from broker_core.schemas.avro.types import AvroType
 from broker_core.schemas.definition import definition_of
 from broker_core.schemas.info import SchemaInfo, SchemaType
+from broker_core.schemas.protobuf_native import root_message
 from broker_core.values.decoding import Decoded, Flaw, decode
 from broker_core.values.json_values import decode_json
 from broker_core.values.primitives import arrow_type, decode_primitive
 from broker_core.values.programs import Programs
+from broker_core.values.protobuf_values import ProtobufValues
 from broker_core.values.targets import Target, targets_of
 from broker_core.wire.batch import columns as cols
 
 _CHARSET: Final = "__charset"
-_AS_THEY_ARE: Final = frozenset(
-    (SchemaType.BYTES, SchemaType.NONE, SchemaType.EXTERNAL, SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE)
-)
+_AS_THEY_ARE: Final = frozenset((SchemaType.BYTES, SchemaType.NONE, SchemaType.EXTERNAL, SchemaType.PROTOBUF))
 """Types whose values are binary columns. PROTOBUF has no descriptor of its messages, only an Avro schema like it."""
 
 
@@ -61,6 +61,8 @@ def form_of(reader: SchemaInfo, recursive_depth: int) -> Form:
         return _Bytes()
     if definition.avro is not None:
         return _Records(definition.avro, recursive_depth)
+    if reader.type is SchemaType.PROTOBUF_NATIVE:
+        return _Messages(ProtobufValues(reader.data, recursive_depth))
     return _Primitives(reader.type)
 
 
@@ -180,6 +182,34 @@ class _Json:
 
     def decode(self, values: pa.Array, _numbers: NDArray[np.int64], _keys: pa.Array | None) -> Decoded:
         return decode_json(self.target, values)
+
+
+# -- Protobuf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Messages:
+    """A form that is its own reading of all messages of that name: fields are found by their numbers."""
+
+    values: ProtobufValues
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return self.values.arrow
+
+    def reading(self, _number: int, writer: SchemaInfo) -> Reading:
+        if writer.type is not SchemaType.PROTOBUF_NATIVE:
+            return Unreadable(self.arrow, f"it was written as {writer.type.name}, and is read as a message")
+        try:
+            name = root_message(writer.data)
+        except PulsarishError as flaw:
+            return Unreadable(self.arrow, f"its schema is not valid: {flaw.message}")
+        if name != self.values.name:
+            return Unreadable(self.arrow, f"it was written as message {name}, and is read as {self.values.name}")
+        return self
+
+    def decode(self, values: pa.Array, _numbers: NDArray[np.int64], _keys: pa.Array | None) -> Decoded:
+        return self.values.decode(values)
 
 
 # -- several readings of one batch

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from broker_core.schemas.avro.encoding import zigzag
 from broker_core.schemas.avro.parsing import SchemaParseError, parse
-from broker_core.values.decoding import Decoded, decode
+from broker_core.values.decoding import Decoded, Flaw, decode
 from broker_core.values.programs import Programs
 from broker_core.values.targets import RecursiveSchemaError, targets_of
 from tests.schemas.definitions import definitions
@@ -95,8 +97,8 @@ def test_record_within_itself_is_cut_where_the_reader_says() -> None:
         ("{a:?int}", b"\x01", "a: a union has no such branch"),
         ("{a:enum<A,B>}", b"\x04", "a: an enum has no such symbol"),
         ("{a:array<int>}", b"\xfe\xff\xff\xff\x0f\x02", "a[]: it ends too early"),
-        ("{a:array<null>}", b"\xfe\xff\xff\xff\x0f\x00", "a: it claims too many items that take no bytes"),
-        ("{a:array<{}>}", b"\xfe\xff\xff\xff\x0f\x00", "a: it claims too many items that take no bytes"),
+        ("{a:array<null>}", b"\xfe\xff\xff\xff\x0f\x00", "a: it claims too many items for its size"),
+        ("{a:array<{}>}", b"\xfe\xff\xff\xff\x0f\x00", "a: it claims too many items for its size"),
         ("{a:int, rest:array<R>}", (b"\x02\x02" * 300) + b"\0" * 300, "rest: it is nested too deep"),
     ],
 )
@@ -127,3 +129,64 @@ def test_damaged_rows_never_harm(made: Any, data: st.DataObject) -> None:
     assert [found.rows[0].as_py(), found.rows[2].as_py()] == [whole.shown, whole.shown]
     assert [each.row for each in found.flaws] in ([], [1])
     assert not found.flaws or found.rows[1].as_py() is None
+
+
+def test_decimals_beyond_their_digits_are_flaws() -> None:
+    """In any list, of any size: leading bytes that repeat the sign say nothing."""
+    schema = "{a:array<array<bytes decimal(4,1)>>, b:int}"
+
+    def row(*lists: tuple[int | bytes, ...]) -> bytes:
+        def one(number: int | bytes) -> bytes:
+            data = number if isinstance(number, bytes) else number.to_bytes(3, "big", signed=True)
+            return zigzag(len(data)) + data
+
+        def block(items: list[bytes]) -> bytes:
+            return (zigzag(len(items)) if items else b"") + b"".join(items) + b"\0"[: bool(items)] or b"\0"
+
+        return block([block([one(each) for each in numbers]) for numbers in lists]) + b"\x02"
+
+    rows = [
+        row((), (9999, -9999), ()),
+        row((), (1,), (2, 10_000)),
+        row((-10_000,)),
+        row((b"\xff" * 30, b"\0" * 30, b"")),
+        row((b"\x01" + b"\0" * 16,), (3,)),
+        row(),
+    ]
+    found = decoded(schema, schema, [*rows])
+    assert found.flaws == [Flaw(each, "a[][]: a decimal has more than 4 digits") for each in (1, 2, 4)]
+    shown = [[[], [Decimal("999.9"), Decimal("-999.9")], []], [[Decimal("-0.1"), Decimal("0.0"), Decimal("0.0")]], []]
+    assert [each["a"] for each in found.rows.to_pylist() if each] == shown
+
+
+@pytest.mark.parametrize("precision", [1, 18, 19, 20, 38])
+def test_decimals_of_each_precision_are_bounded(precision: int) -> None:
+    schema = f"{{a:bytes decimal({precision},0)}}"
+    numbers = [sign * (10**precision - 1 + more) for sign in (1, -1) for more in (0, 1)]
+    data = [each.to_bytes(17, "big", signed=True) for each in numbers]
+    found = decoded(schema, schema, [zigzag(17) + each for each in data])
+    assert [each.row for each in found.flaws] == [1, 3]
+    assert [found.rows[each].as_py()["a"] for each in (0, 2)] == [Decimal(numbers[0]), Decimal(numbers[2])]
+
+
+def test_values_of_nothing_are_read_in_bounded_steps() -> None:
+    """Records within records that take no bytes: two to the power of forty steps, if each were read over."""
+    below: Any = "null"
+    for level in range(40):
+        again = below if isinstance(below, str) else below["name"]
+        fields = [{"name": "x", "type": below}, {"name": "y", "type": again}]
+        below = {"type": "record", "name": f"A{level}", "fields": fields}
+    schema = parse(definition("{b:?int=null}"))
+    programs = Programs(targets_of(schema), schema)
+    start = programs.add(parse(json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": below}]})))
+    found = decode(programs, pa.array([b""], pa.binary()), np.array([start]))
+    assert [each.reason.endswith("it claims too many items for its size") for each in found.flaws] == [True]
+
+
+def test_schema_of_many_columns_takes_rows_a_few_at_a_time() -> None:
+    schema = "{" + ", ".join(f"f{number}:int" for number in range(3_000)) + "}"
+    good = b"\x02" * 3_000
+    rows = [good] * 1_500 + [good[1:], good]
+    found = decoded(schema, schema, [*rows])
+    assert [tuple(each) for each in found.flaws] == [(1_500, "f2999: it ends too early")]
+    assert (found.rows.null_count, len(found.rows)) == (1, 1_502)

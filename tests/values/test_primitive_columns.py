@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from broker_core.schemas.info import SchemaType
+from broker_core.values.decoding import Flaw
 from broker_core.values.primitives import arrow_type, decode_primitive
 
 
@@ -48,3 +49,25 @@ def test_another_length_is_a_flaw(kind: SchemaType) -> None:
     assert found.rows.to_pylist() == [None, None]
     assert [each.row for each in found.flaws] == [0, 1]
     assert found.flaws[1].reason.startswith("it has 20 bytes, and a ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("DATE", "7fffffffffffffff"),
+        ("TIMESTAMP", "8000000000000000"),
+        ("INSTANT", "7fffffffffffffff00000000"),
+        ("INSTANT", "000000000000000000000000"[:16] + "ffffffff"),
+        ("INSTANT", "00000000000000003b9aca00"),
+        ("LOCAL_DATE", "0000000080000000"),
+        ("LOCAL_TIME", "ffffffffffffffff"),
+        ("LOCAL_TIME", "00004e94914f0000"),
+        ("LOCAL_DATE_TIME", "7fffffffffffffff0000000000000000"),
+        ("LOCAL_DATE_TIME", "000000000000000000004e94914f0000"),
+    ],
+)
+def test_value_out_of_the_columns_range_is_a_flaw(kind: str, data: str) -> None:
+    """Dates beyond microseconds in 64 bits, or beyond 32 bits of days; more nanoseconds than a day or a second has."""
+    found = decode_primitive(SchemaType[kind], pa.array([bytes.fromhex(data)], pa.binary()))
+    assert found.flaws == [Flaw(0, f"it is no {kind}, or none that the column can hold")]
+    assert found.rows.to_pylist() == [None]

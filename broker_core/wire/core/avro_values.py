@@ -7,7 +7,8 @@ source, a list as the number of items up to its end. Columns of records hold pre
 cell in its column and in all below it, but not in those of items.
 
 Input is hostile: a row that is not what its schema says leaves nulls behind and is told with a flaw. Every read is
-guarded by the end of the row. Items that take no bytes are counted, as a claim of two billion takes five.
+guarded by the end of the row. Steps are counted: two billion items that take no bytes are a claim of five bytes, and
+records within records can be read over in a billion steps that take none.
 """
 
 from __future__ import annotations
@@ -91,13 +92,18 @@ FLAWS = {
     _NO_BRANCH: "a union has no such branch",
     _NO_SYMBOL: "an enum has no such symbol",
     _TOO_DEEP: "it is nested too deep",
-    _TOO_MANY: "it claims too many items that take no bytes",
+    _TOO_MANY: "it claims too many items for its size",
     _LEFT_OVER: "bytes are left over behind it",
     _UNWANTED: "its schema has what the wanted one cannot take",
 }
 
 _DEPTH_MAX = cython.declare(cython.int, 200)
-_EMPTY_ITEMS_MAX = cython.declare(cython.longlong, 65_536)
+# A value may be read in so many steps; a step is a cell, or a value that is made of others. A schema may make much of a
+# byte: a null stands for as many cells as its record has fields.
+_STEPS_A_BYTE = cython.declare(cython.longlong, 64)
+_STEPS_A_NODE = cython.declare(cython.longlong, 16)
+_STEPS_MORE = cython.declare(cython.longlong, 4_096)
+_STEPS_MAX = cython.declare(cython.longlong, 32 << 20)
 _INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 _LOW_63 = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 _THOUSANDS_MAX = cython.declare(cython.longlong, 9_223_372_036_854_775)
@@ -120,7 +126,7 @@ class _Walk:
     flaw: cython.int
     flawed_node: cython.longlong
     depth: cython.int
-    empty_items: cython.longlong
+    steps_left: cython.longlong
 
 
 @cython.cfunc
@@ -133,6 +139,7 @@ def _put(walk: _Walk, column: cython.longlong, cell: cython.longlong, present: c
         walk.cells[walk.bases[column] + count] = cell
         walk.present[walk.bases[column] + count] = present
     walk.counts[column] = count + 1
+    walk.steps_left -= 1
 
 
 @cython.cfunc
@@ -300,7 +307,6 @@ def _items(walk: _Walk, node: cython.longlong, at: cython.Py_ssize_t) -> cython.
     column: cython.longlong = walk.nodes[node, 1]
     number: cython.longlong
     size: cython.longlong
-    begun: cython.Py_ssize_t
     number, at = _zigzag(walk, node, at)
     while at >= 0 and number != 0:
         if number < 0:
@@ -309,15 +315,13 @@ def _items(walk: _Walk, node: cython.longlong, at: cython.Py_ssize_t) -> cython.
             if at >= 0 and (size < 0 or number < 0):
                 return _fail(walk, _NEGATIVE, node)
         while at >= 0 and number > 0:
-            begun = at
             if walk.nodes[node, 0] == _MAP:
                 at = _value(walk, walk.nodes[node, 3], at)
             if at >= 0:
                 at = _value(walk, walk.nodes[node, 2], at)
-            if at == begun:
-                walk.empty_items += 1
-                if walk.empty_items > _EMPTY_ITEMS_MAX:
-                    return _fail(walk, _TOO_MANY, node)
+            walk.steps_left -= 1
+            if walk.steps_left < 0:
+                return _fail(walk, _TOO_MANY, node)
             number -= 1
         if at >= 0:
             number, at = _zigzag(walk, node, at)
@@ -347,6 +351,7 @@ def _default(walk: _Walk, node: cython.longlong, at: cython.Py_ssize_t) -> cytho
     """The default of a field that was not written."""
     end: cython.Py_ssize_t = walk.end
     walk.end = walk.nodes[node, 3]
+    walk.steps_left += _STEPS_A_BYTE * (walk.nodes[node, 3] - walk.nodes[node, 2])
     if _value(walk, walk.nodes[node, 4], walk.nodes[node, 2]) < 0:
         at = -1
     walk.end = end
@@ -362,6 +367,9 @@ def _nested(walk: _Walk, node: cython.longlong, at: cython.Py_ssize_t) -> cython
     choice: cython.longlong
     if walk.depth >= _DEPTH_MAX:
         return _fail(walk, _TOO_DEEP, node)
+    walk.steps_left -= 1
+    if walk.steps_left < 0:
+        return _fail(walk, _TOO_MANY, node)
     walk.depth += 1
     if kind == _UNION:
         choice, at = _choice(walk, node, at)
@@ -463,6 +471,7 @@ def read_values(
     row: cython.Py_ssize_t
     column: cython.Py_ssize_t
     flawed: cython.Py_ssize_t = 0
+    steps: cython.longlong
     with cython.nogil:
         for row in range(programs.shape[0]):
             flaws[row] = _SOUND
@@ -473,8 +482,9 @@ def read_values(
                 before[column] = counts[column]
             walk.flaw = _SOUND
             walk.depth = 0
-            walk.empty_items = 0
             walk.end = offsets[row + 1]
+            steps = _STEPS_A_BYTE * (walk.end - offsets[row]) + _STEPS_A_NODE * nodes.shape[0] + _STEPS_MORE
+            walk.steps_left = min(steps, _STEPS_MAX)
             at = _value(walk, programs[row], offsets[row])
             if at >= 0 and at < walk.end:
                 at = _fail(walk, _LEFT_OVER, programs[row])
