@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
 from tests.apache_pulsar.start import SHORT_LIVED, UnavailableError, class_path, java
-from tests.behaviour.builds import built, cache
+from tests.behaviour.builds import built, cache, compile_program
 from tests.behaviour.driver import Driver
 
 HERE: Final = Path(__file__).resolve().parent / "java"
 SOURCE: Final = HERE / "Driver.java"
+BESIDE: Final = (HERE / "Schemas.java", HERE / "Order.java")
 POM: Final = HERE / "pom.xml"
 
 OPENED: Final = ("java.lang", "java.nio", "java.util", "sun.net")
@@ -40,22 +40,22 @@ MORE: Final = {
 
 def start_java(log: Path, version: str | None = None) -> Driver:
     """The Java client in a process; ``version`` of it where that is not the one of ``pom.xml``."""
-    classes, jars = compiled()
+    classes, jars = compiled(SOURCE, POM, *BESIDE)
     return Driver(java_command(classes, jars_of(version) if version else jars, "Driver"), log)
 
 
-def compiled(source: Path = SOURCE, pom: Path = POM) -> tuple[Path, str]:
-    """The folder of the classes of ``source`` and the class path that they need, which is that of ``pom``."""
+def compiled(source: Path, pom: Path = POM, *beside: Path) -> tuple[Path, str]:
+    """The folder of the classes of ``source`` and those ``beside``, and the class path of ``pom``, which they need."""
     jars = class_path(pom)
 
     def compile_into(classes: Path) -> None:
         javac = shutil.which("javac")
         if javac is None:
             raise UnavailableError(f"javac is not on the PATH, so {source.name} cannot be built")
-        subprocess.run([javac, "-d", str(classes), "-cp", jars, str(source)], check=True, capture_output=True)
+        compile_program([javac, "-d", str(classes), "-cp", jars, *map(str, sources)], source.parent)
 
-    name = f"java-{source.stem.lower()}"
-    return built(name, source.read_bytes(), jars.encode(), build=compile_into), jars
+    name, sources = f"java-{source.stem.lower()}", (source, *beside)
+    return built(name, *(each.read_bytes() for each in sources), jars.encode(), build=compile_into), jars
 
 
 def java_command(classes: Path, jars: str, main: str) -> list[str]:

@@ -24,6 +24,8 @@ class SchemaChoice:
     """An Avro schema as JSON text, for AVRO, JSON and PROTOBUF."""
     message: str = ""
     """The full name of a message, for PROTOBUF and PROTOBUF_NATIVE."""
+    of_class: bool = False
+    """The client derives the definition from a class, where it can: Order, of a city and an id."""
     properties: Mapping[str, str] = field(default_factory=dict)
     key: SchemaChoice | None = None
     value: SchemaChoice | None = None

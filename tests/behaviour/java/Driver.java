@@ -60,6 +60,7 @@ import org.apache.pulsar.client.impl.transaction.TransactionImpl;
 public final class Driver {
     private final ObjectMapper json = new ObjectMapper();
     private final Map<Integer, Object> objects = new ConcurrentHashMap<>();
+    private final Map<Integer, JsonNode> schemas = new ConcurrentHashMap<>();
     private final Map<String, Integer> clients = new ConcurrentHashMap<>();
     private final AtomicInteger numbers = new AtomicInteger();
     private final PrintStream answers;
@@ -114,7 +115,7 @@ public final class Driver {
             case "producer":
                 return producer(request);
             case "send":
-                return idOf(message(newMessage(object(request, "producer"), request), request).send());
+                return idOf(message(object(request, "producer"), request, request).send());
             case "transaction":
                 return kept(Transactions.begun(object(request, "client"), request.get("timeout_ms").asLong()));
             case "commit":
@@ -126,33 +127,33 @@ public final class Driver {
             case "send_together":
                 return sendTogether(request);
             case "consumer":
-                return kept(consumer(request));
+                return keptWithSchema(consumer(request), request);
             case "reader":
                 return reader(request);
             case "table_view":
-                return kept(this.<PulsarClient>object(request, "client").newTableView(Schema.BYTES)
-                        .topic(text(request, "topic")).create());
+                return keptWithSchema(this.<PulsarClient>object(request, "client").newTableView(schema(request))
+                        .topic(text(request, "topic")).create(), request);
             case "table":
-                return table(object(request, "view"));
+                return table(object(request, "view"), schemas.containsKey(request.get("view").asInt()));
             case "read":
-                return messageOf(this.<Reader<byte[]>>object(request, "reader")
-                        .readNext(request.get("timeout_ms").asInt(), TimeUnit.MILLISECONDS));
+                return messageOf(this.<Reader<Object>>object(request, "reader")
+                        .readNext(request.get("timeout_ms").asInt(), TimeUnit.MILLISECONDS), request.get("reader"));
             case "has_message_available":
                 return json.getNodeFactory()
-                        .booleanNode(this.<Reader<byte[]>>object(request, "reader").hasMessageAvailable());
+                        .booleanNode(this.<Reader<Object>>object(request, "reader").hasMessageAvailable());
             default:
                 return consume(object(request, "consumer"), request);
         }
     }
 
-    private JsonNode consume(Consumer<byte[]> consumer, JsonNode request) throws Exception {
+    private JsonNode consume(Consumer<Object> consumer, JsonNode request) throws Exception {
         switch (request.get("op").asText()) {
             case "receive":
                 return messageOf(request.hasNonNull("timeout_ms")
                         ? consumer.receive(request.get("timeout_ms").asInt(), TimeUnit.MILLISECONDS)
-                        : consumer.receive());
+                        : consumer.receive(), request.get("consumer"));
             case "ack":
-                Message<byte[]> one = object(request, "message");
+                Message<Object> one = object(request, "message");
                 if (request.hasNonNull("transaction")) {
                     Transactions.acknowledge(consumer, one, object(request, "transaction"));
                 } else {
@@ -160,7 +161,7 @@ public final class Driver {
                 }
                 break;
             case "ack_cumulative":
-                Message<byte[]> last = object(request, "message");
+                Message<Object> last = object(request, "message");
                 if (request.hasNonNull("transaction")) {
                     Transactions.acknowledgeCumulative(consumer, last, object(request, "transaction"));
                 } else {
@@ -168,19 +169,19 @@ public final class Driver {
                 }
                 break;
             case "nack":
-                consumer.negativeAcknowledge(this.<Message<byte[]>>object(request, "message"));
+                consumer.negativeAcknowledge(this.<Message<Object>>object(request, "message"));
                 break;
             case "nack_twice":
-                Message<byte[]> refused = object(request, "message");
+                Message<Object> refused = object(request, "message");
                 consumer.negativeAcknowledge(refused);
                 consumer.negativeAcknowledge(refused);
                 break;
             case "reconsume_later":
-                consumer.reconsumeLater(this.<Message<byte[]>>object(request, "message"), properties(request),
+                consumer.reconsumeLater(this.<Message<Object>>object(request, "message"), properties(request),
                         request.get("delay_ms").asLong(), TimeUnit.MILLISECONDS);
                 break;
             case "reconsume_later_cumulative":
-                consumer.reconsumeLaterCumulative(this.<Message<byte[]>>object(request, "message"),
+                consumer.reconsumeLaterCumulative(this.<Message<Object>>object(request, "message"),
                         request.get("delay_ms").asLong(), TimeUnit.MILLISECONDS);
                 break;
             case "redeliver_all":
@@ -251,7 +252,7 @@ public final class Driver {
     }
 
     private JsonNode producer(JsonNode request) throws Exception {
-        ProducerBuilder<byte[]> builder = this.<PulsarClient>object(request, "client").newProducer(Schema.BYTES)
+        ProducerBuilder<Object> builder = this.<PulsarClient>object(request, "client").newProducer(schema(request))
                 .topic(text(request, "topic"))
                 .enableBatching(request.get("batching").asBoolean())
                 .batchingMaxPublishDelay(60, TimeUnit.SECONDS)
@@ -276,15 +277,18 @@ public final class Driver {
         if (request.hasNonNull("chunk_bytes")) {
             builder.chunkMaxMessageSize(request.get("chunk_bytes").asInt());
         }
-        Producer<byte[]> producer = builder.create();
+        Producer<Object> producer = builder.create();
         ObjectNode made = json.createObjectNode();
         made.put("name", producer.getProducerName()).put("last_sequence_id", producer.getLastSequenceId());
-        return made.set("object", kept(producer));
+        return made.set("object", keptWithSchema(producer, request));
     }
 
-    private TypedMessageBuilder<byte[]> message(TypedMessageBuilder<byte[]> message, JsonNode fields) {
+    /** The message of {@code fields}; {@code request} names the producer, and the transaction. */
+    private TypedMessageBuilder<Object> message(Producer<Object> producer, JsonNode request, JsonNode fields)
+            throws Exception {
+        TypedMessageBuilder<Object> message = newMessage(producer, request, fields);
         message.properties(properties(fields));
-        message.value(fields.hasNonNull("value") ? Base64.getDecoder().decode(text(fields, "value")) : null);
+        message.value(value(request, fields));
         if (fields.hasNonNull("key")) {
             message.key(text(fields, "key"));
         }
@@ -306,19 +310,53 @@ public final class Driver {
         return message;
     }
 
-    private TypedMessageBuilder<byte[]> newMessage(Producer<byte[]> producer, JsonNode request) {
+    private TypedMessageBuilder<Object> newMessage(Producer<Object> producer, JsonNode request, JsonNode fields)
+            throws Exception {
         boolean within = request.hasNonNull("transaction");
+        if (fields.hasNonNull("schema")) {
+            Schema<Object> own = schema(fields);
+            return within ? Transactions.of(producer, own, object(request, "transaction")) : producer.newMessage(own);
+        }
         return within ? Transactions.of(producer, object(request, "transaction")) : producer.newMessage();
     }
 
+    /** The value of a message: of its schema, of its producer's, or bytes. */
+    private Object value(JsonNode request, JsonNode fields) throws Exception {
+        if (!fields.hasNonNull("value")) {
+            return null;
+        }
+        byte[] value = Base64.getDecoder().decode(text(fields, "value"));
+        JsonNode own = fields.get("schema");
+        JsonNode choice = own == null || own.isNull() ? schemas.get(request.get("producer").asInt()) : own;
+        return choice == null ? value : Schemas.value(choice, json.readTree(value));
+    }
+
+    /** That of bytes where the request names none. */
+    @SuppressWarnings("unchecked")
+    private static Schema<Object> schema(JsonNode request) throws Exception {
+        return (Schema<Object>) (Schema<?>) (isTyped(request) ? Schemas.of(request.get("schema")) : Schema.BYTES);
+    }
+
+    private static boolean isTyped(JsonNode request) {
+        return request.hasNonNull("schema") && !request.get("schema").get("type").asText().equals("BYTES");
+    }
+
+    private JsonNode keptWithSchema(Object object, JsonNode request) {
+        JsonNode number = kept(object);
+        if (isTyped(request)) {
+            schemas.put(number.asInt(), request.get("schema"));
+        }
+        return number;
+    }
+
     private JsonNode sendTogether(JsonNode request) throws Exception {
-        Producer<byte[]> producer = object(request, "producer");
+        Producer<Object> producer = object(request, "producer");
         if (request.hasNonNull("transaction")) {
             Transactions.join(producer, object(request, "transaction"));
         }
         List<CompletableFuture<MessageId>> sent = new ArrayList<>();
         for (JsonNode fields : request.get("messages")) {
-            sent.add(message(newMessage(producer, request), fields).sendAsync());
+            sent.add(message(producer, request, fields).sendAsync());
         }
         producer.flush();
         ArrayNode ids = json.createArrayNode();
@@ -328,8 +366,8 @@ public final class Driver {
         return ids;
     }
 
-    private Consumer<byte[]> consumer(JsonNode request) throws Exception {
-        ConsumerBuilder<byte[]> builder = this.<PulsarClient>object(request, "client").newConsumer(Schema.BYTES)
+    private Consumer<Object> consumer(JsonNode request) throws Exception {
+        ConsumerBuilder<Object> builder = this.<PulsarClient>object(request, "client").newConsumer(schema(request))
                 .subscriptionName(text(request, "subscription"))
                 .subscriptionType(SubscriptionType.valueOf(text(request, "type")))
                 .subscriptionInitialPosition(SubscriptionInitialPosition.valueOf(text(request, "initial_position")))
@@ -388,7 +426,7 @@ public final class Driver {
 
     /** A class of its own, which is not loaded for clients that do not have the type. */
     private static final class KeyShared {
-        static void choose(ConsumerBuilder<byte[]> builder, JsonNode request) {
+        static void choose(ConsumerBuilder<Object> builder, JsonNode request) {
             if (!request.hasNonNull("ranges")) {
                 builder.keySharedPolicy(KeySharedPolicy.autoSplitHashRange()
                         .setAllowOutOfOrderDelivery(request.get("relaxed_order").asBoolean()));
@@ -406,24 +444,28 @@ public final class Driver {
             return client.newTransaction().withTransactionTimeout(timeoutMillis, TimeUnit.MILLISECONDS).build().get();
         }
 
-        static TypedMessageBuilder<byte[]> of(Producer<byte[]> producer, Transaction transaction) {
+        static TypedMessageBuilder<Object> of(Producer<Object> producer, Transaction transaction) {
             return producer.newMessage(transaction);
+        }
+
+        static TypedMessageBuilder<Object> of(Producer<Object> producer, Schema<Object> own, Transaction transaction) {
+            return producer.newMessage(own, transaction);
         }
 
         /**
          * The first message of a topic waits until the coordinator knows of the topic, and a flush does not wait for it: a
          * batch would stay open.
          */
-        static void join(Producer<byte[]> producer, Transaction transaction) throws Exception {
+        static void join(Producer<Object> producer, Transaction transaction) throws Exception {
             ((TransactionImpl) transaction).registerProducedTopic(producer.getTopic()).get();
         }
 
-        static void acknowledge(Consumer<byte[]> consumer, Message<byte[]> message, Transaction transaction)
+        static void acknowledge(Consumer<Object> consumer, Message<Object> message, Transaction transaction)
                 throws Exception {
             consumer.acknowledgeAsync(message.getMessageId(), transaction).get();
         }
 
-        static void acknowledgeCumulative(Consumer<byte[]> consumer, Message<byte[]> message, Transaction transaction)
+        static void acknowledgeCumulative(Consumer<Object> consumer, Message<Object> message, Transaction transaction)
                 throws Exception {
             consumer.acknowledgeCumulativeAsync(message.getMessageId(), transaction).get();
         }
@@ -438,7 +480,7 @@ public final class Driver {
     }
 
     private JsonNode reader(JsonNode request) throws Exception {
-        ReaderBuilder<byte[]> builder = this.<PulsarClient>object(request, "client").newReader(Schema.BYTES)
+        ReaderBuilder<Object> builder = this.<PulsarClient>object(request, "client").newReader(schema(request))
                 .topic(text(request, "topic"))
                 .readCompacted(request.path("compacted").asBoolean());
         if (request.get("rollback_s").asInt() > 0) {
@@ -449,25 +491,32 @@ public final class Driver {
         if (request.get("inclusive").asBoolean()) {
             builder.startMessageIdInclusive();
         }
-        return kept(builder.create());
+        return keptWithSchema(builder.create(), request);
     }
 
-    private JsonNode table(TableView<byte[]> view) throws Exception {
+    private JsonNode table(TableView<Object> view, boolean typed) throws Exception {
         view.refreshAsync().get();
         ObjectNode rows = json.createObjectNode();
-        view.forEach((key, value) -> rows.put(key, Base64.getEncoder().encodeToString(value)));
+        view.forEach((key, value) -> rows.put(key, told(value, typed)));
         return rows;
     }
 
-    private JsonNode messageOf(Message<byte[]> message) {
+    private static String told(Object value, boolean typed) {
+        byte[] bytes = typed ? Schemas.told(value) : value == null ? new byte[0] : (byte[]) value;
+        return Base64.getEncoder().encodeToString(bytes);
+    }
+
+    /** {@code source}: the number of its consumer or reader. */
+    private JsonNode messageOf(Message<Object> message, JsonNode source) {
         if (message == null) {
             return null;
         }
         ObjectNode seen = json.createObjectNode();
         seen.set("object", kept(message));
         seen.set("message_id", idOf(message.getMessageId()));
-        byte[] value = message.getValue();
-        seen.put("value", Base64.getEncoder().encodeToString(value == null ? new byte[0] : value));
+        seen.put("value", told(message.getValue(), schemas.containsKey(source.asInt())));
+        seen.put("data", message.getData());
+        orWithout(() -> seen.put("schema_version", message.getSchemaVersion()));
         seen.put("key", message.getKey());
         orWithout(() -> seen.put("topic", message.getTopicName()));
         orWithout(() -> seen.put("ordering_key",
