@@ -26,12 +26,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from broker_core.base.clock import SystemClock
 from broker_core.base.errors import AlreadyClosedError
 from broker_core.base.moments import LONG_MAX
 from pulsarish_spark.batch_reader import input_partitions, read_partition
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.losses.loss import LossPolicy
 from pulsarish_spark.options import ReadOptions, Side, read_options
+from pulsarish_spark.places.offsets import SCHEMA_CHANGES
 from pulsarish_spark.plain_errors import plain_errors
 from pulsarish_spark.rows.schema import check_user_schema
 from pulsarish_spark.rows.typed_values import TypedValues
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from broker_core.client import Client
+    from pulsarish_spark.typed.schema_changes import SchemaWatch
 
 
 class StreamOffset(Protocol):
@@ -141,6 +144,7 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
         self._driver_state: StreamDriver[Any] | None = None
         self._last = _LastDocument()
         self._last_report = _LastDocument()
+        self._watch: SchemaWatch | None = None
 
     # -- on the driver
 
@@ -167,12 +171,18 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         driver = self._driver()
+        if self._watch is not None:
+            self._watch.look()
         return self._last.made(driver.latest(self._last.read(start, driver), most))
 
     @plain_errors
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         newest = self._driver().newest()
-        return None if newest is None else self._last_report.made(newest)
+        if newest is None:
+            return None
+        report = self._last_report.made(newest)
+        changes = [] if self._watch is None else self._watch.changes
+        return report | {SCHEMA_CHANGES: [each.to_json() for each in changes]} if changes else report
 
     @plain_errors
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
@@ -205,6 +215,10 @@ class PulsarishStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTrigg
             client = closing.enter_context(connected(options.address))
             self._driver_state = _new_driver(options, client, closing)
             closing.callback(self._driver_state.close)
+            if options.typed is not None:
+                from pulsarish_spark.typed.schema_changes import SchemaWatch
+
+                self._watch = SchemaWatch(client, options, options.typed, SystemClock())
             self._closing = closing
             if self._bounded:
                 self._driver_state.bound_to_now()

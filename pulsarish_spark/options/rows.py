@@ -48,9 +48,9 @@ SHAPING: Final = (
         "columns",
         _columns,
         "key,value,message_id",
-        "The columns to read, comma separated, in this order; or all: every one below but those of pulsar-spark's "
-        "names, which begin with __. Default: the seven of Spark's Kafka source, key to timestampType. A column that "
-        "is not read is not decoded either.",
+        "The columns to read, comma separated, in this order; or all: every one below but raw_value, bad_record and "
+        "those of pulsar-spark's names, which begin with __. Default: the seven of Spark's Kafka source, key to "
+        "timestampType. A column that is not read is not decoded either.",
     ),
     Option(
         "columnNames",

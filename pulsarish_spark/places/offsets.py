@@ -45,7 +45,11 @@ _PATTERN: Final = "pattern"
 _BEHIND: Final = "behind"
 _PUBLISHED: Final = "published"
 _VIEW: Final = "view"
-NO_TOPICS: Final = frozenset({_START, _ADDED, _SEEN, _SUBSCRIPTION, _PATTERN, _BEHIND, _PUBLISHED, _VIEW})
+SCHEMA_CHANGES: Final = "schemas"
+"""The key of what a progress report tells beside the newest offset: changes of the topics' schemas."""
+NO_TOPICS: Final = frozenset(
+    {_START, _ADDED, _SEEN, _SUBSCRIPTION, _PATTERN, _BEHIND, _PUBLISHED, _VIEW, SCHEMA_CHANGES}
+)
 """Keys of an offset that are no topics. Full names of topics look different."""
 
 _TEXT: Final = re.compile(r"(-?\d+):(-?\d+)(?::-?\d+:(\d+))?(?:@(\d+))?")

@@ -5,12 +5,24 @@
     history = progress.LagHistory()                              # a table in a notebook, and history.plot()
     spark.streams.addListener(progress.LagListener(history, progress.LagLog(), progress.LagFile("lag.json")))
     progress.LagProbe(**{"service.url": "pulsar://host:6650"})(query.lastProgress)    # with bytes and seconds
+    progress.schema_changes(query.lastProgress)                  # newer schemas than the query reads by
 
 Zero means that nothing is behind; None means that it is not known.
 """
 
 from pulsarish_spark.progress.listener import LagFile, LagHistory, LagListener, LagLog
 from pulsarish_spark.progress.probe import LagProbe
-from pulsarish_spark.progress.reports import Lag, PartitionLag, lag, total
+from pulsarish_spark.progress.reports import Lag, PartitionLag, lag, schema_changes, total
 
-__all__ = ["Lag", "LagFile", "LagHistory", "LagListener", "LagLog", "LagProbe", "PartitionLag", "lag", "total"]
+__all__ = [
+    "Lag",
+    "LagFile",
+    "LagHistory",
+    "LagListener",
+    "LagLog",
+    "LagProbe",
+    "PartitionLag",
+    "lag",
+    "schema_changes",
+    "total",
+]

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from broker_core.client.held_readers import HeldBack
-from pulsarish_spark.places.offsets import NO_TOPICS, Offset, SourceOffset, by_partition
+from pulsarish_spark.places.offsets import NO_TOPICS, SCHEMA_CHANGES, Offset, SourceOffset, by_partition
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.queue.queue_offset import QueueBacklog
+from pulsarish_spark.typed.schema_changes import SchemaChange
 
 
 class PartitionLag(NamedTuple):
@@ -126,6 +127,17 @@ def _by_position(end: SourceOffset | None, newest: SourceOffset | None) -> Itera
         else:
             at = ends[key].at
             yield Unread(key, at, _between(at, points[key].at, points[key].behind))
+
+
+def schema_changes(progress: Any) -> list[SchemaChange]:
+    """The newest schema of each topic that is not the one which a query reads by, from one of its progress reports.
+
+    ``progress`` as in ``lag``. Only queries with ``valueFormat`` tell of schemas.
+    """
+    reports = [] if progress is None else _as_dict(progress).get("sources", [])
+    newest = (_document(source.get("latestOffset")) for source in reports)
+    found = (document.get(SCHEMA_CHANGES) for document in newest if document is not None)
+    return [SchemaChange.from_json(each) for told in found if isinstance(told, list) for each in told]
 
 
 def _as_dict(progress: Any) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from broker_core.base.names import TopicName
 from broker_core.wire.batch.columns import booleans, numbers, presence, validity, values_of
 from broker_core.wire.core.rows import write_id_bytes, write_id_texts
 from pulsarish_spark.places.topics import TopicPartition
-from pulsarish_spark.rows.schema import REDELIVERY_COLUMN, TopicColumns
+from pulsarish_spark.rows.schema import BAD_RECORD_COLUMN, RAW_VALUE_COLUMN, REDELIVERY_COLUMN, TopicColumns
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,9 @@ class ColumnMaker:
             "publish_time": self._publish_times,
             "event_time": partial(self._times, "event_time"),
             "properties": partial(self._properties, "properties"),
-            REDELIVERY_COLUMN: _redelivery_counts,
+            REDELIVERY_COLUMN: partial(_added, REDELIVERY_COLUMN, pa.int32()),
+            RAW_VALUE_COLUMN: lambda rows: rows.column("value"),
+            BAD_RECORD_COLUMN: partial(_added, BAD_RECORD_COLUMN, pa.string()),
             "headers": self._headers,
             "__key": lambda rows: rows.column("key"),
             "__topic": lambda rows: self._constant("__topic", rows.num_rows),
@@ -133,10 +135,11 @@ class ColumnMaker:
         return pa.ListArray.from_arrays(offsets, pairs.values, type=wanted, mask=mask)
 
 
-def _redelivery_counts(rows: pa.RecordBatch) -> pa.Array:
-    """Redelivery counts are no part of an entry: the reader of entries that a broker gave adds them to the rows."""
-    at = rows.schema.get_field_index(REDELIVERY_COLUMN)
-    return rows.column(at) if at >= 0 else pa.nulls(rows.num_rows, pa.int32())
+def _added(name: str, kind: pa.DataType, rows: pa.RecordBatch) -> pa.Array:
+    """A column that is no part of an entry: the reader of entries that a broker gave adds redelivery counts to the
+    rows, and the decoder of values the reasons of bad records."""
+    at = rows.schema.get_field_index(name)
+    return rows.column(at) if at >= 0 else pa.nulls(rows.num_rows, kind)
 
 
 def _repeated(text: bytes, rows: int) -> pa.Array:

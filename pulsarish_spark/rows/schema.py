@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 HEADERS_COLUMN: Final = "headers"
 REDELIVERY_COLUMN: Final = "redelivery_count"
+RAW_VALUE_COLUMN: Final = "raw_value"
+BAD_RECORD_COLUMN: Final = "bad_record"
 
 _TEXT_MAP: Final = "map<string,string>"
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
@@ -104,6 +106,13 @@ COLUMNS: Final = (
         (),
         "how often the broker has given out the message before, in a query with a subscriptionType; else null",
     ),
+    Column(RAW_VALUE_COLUMN, "binary", ("value",), "payload as bytes, beside a value that has a type; not in all"),
+    Column(
+        BAD_RECORD_COLUMN,
+        "string",
+        (),
+        "why the value cannot be decoded, with valueFormat and onBadRecord=null; else null; not in all",
+    ),
     Column("__key", "binary", ("key",), "as key"),
     Column("__topic", "string", (), "full name of the topic, with -partition-N where it has partitions"),
     Column(
@@ -120,8 +129,10 @@ COLUMNS: Final = (
 _BY_NAME: Final = {column.name: column for column in COLUMNS}
 KNOWN_COLUMNS: Final = tuple(_BY_NAME)
 KAFKA_COLUMNS: Final = KNOWN_COLUMNS[:7]
-ALL_COLUMNS: Final = tuple(name for name in KNOWN_COLUMNS if not name.startswith("__"))
-"""The word ``all`` of the option ``columns``: pulsar-spark's names would have the same twice."""
+ALL_COLUMNS: Final = tuple(
+    name for name in KNOWN_COLUMNS if not name.startswith("__") and name not in (RAW_VALUE_COLUMN, BAD_RECORD_COLUMN)
+)
+"""The word ``all`` of the option ``columns``: pulsar-spark's names, and raw values, would have the same twice."""
 PULSAR_SPARK_COLUMNS: Final = (
     "value",
     "__key",

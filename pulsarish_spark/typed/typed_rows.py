@@ -8,6 +8,7 @@ never again in a task.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from broker_core.values.decoder import ValueDecoder
 from broker_core.values.decoding import Flaw
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.rows.columns import ColumnMaker
-from pulsarish_spark.rows.schema import TopicColumns
+from pulsarish_spark.rows.schema import BAD_RECORD_COLUMN, TopicColumns
 from pulsarish_spark.rows.typed_values import KEY, VALUE, TypedValues
 from pulsarish_spark.typed.bad_records import BadRecords
 
@@ -53,6 +54,8 @@ class TypedRowMaker:
         values, flaws = self._decoded(rows)
         if flaws and (kept := self._bad.kept(rows, flaws)) is not None:
             rows, values = rows.filter(kept), values.filter(kept)
+        elif flaws and BAD_RECORD_COLUMN in self._own:
+            rows = rows.append_column(BAD_RECORD_COLUMN, _reasons(rows.num_rows, flaws))
         made = dict(zip(self._own, self._others.make(rows).columns, strict=True))
         typed = self._columns(values)
         arrays = [array for name in self._names for array in (typed[name] if name in typed else [made[name]])]
@@ -102,3 +105,11 @@ class TypedRowMaker:
 
     def _explained(self, flaw: Flaw, versions: pa.Array) -> Flaw:
         return Flaw(flaw.row, self._unreadable.get(versions[flaw.row].as_py(), flaw.reason))
+
+
+def _reasons(count: int, flaws: Sequence[Flaw]) -> pa.Array:
+    """The column of reasons."""
+    reasons: list[str | None] = [None] * count
+    for flaw in flaws:
+        reasons[flaw.row] = flaw.reason
+    return pa.array(reasons, pa.string())

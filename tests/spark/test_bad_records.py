@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 from broker_core.base.errors import ConfigError
 from pulsarish_spark import export_batch, read_arrow, replay
@@ -73,6 +73,32 @@ def test_rows_stay_or_go(cell: Broker, topic: str, policy: str, left: list[Any])
     with_more = read(cell, topic, onBadRecord=policy, columns="value,key,message_id,offset")
     assert len(with_more) == len(left)
     assert all(row["message_id"] for row in with_more)
+
+
+def test_reason_and_bytes_stand_beside_the_null(cell: Broker, topic: str) -> None:
+    """And null where there is nothing to say; bytes are there for every value."""
+    (good,) = orders(ORDER, 1)
+    send(cell, topic, ORDER, [good, BAD, None])
+    columns = "value,bad_record,raw_value"
+    first, bad, tombstone = read(cell, topic, onBadRecord="null", columns=columns)
+    assert first == {"value": {"id": 1, "city": "c1"}, "bad_record": None, "raw_value": good}
+    assert bad["bad_record"].startswith("id: ")
+    assert (bad["value"], bad["raw_value"]) == (None, BAD)
+    assert tombstone == dict.fromkeys(columns.split(","))
+    plain = read(cell, topic, valueFormat="raw", columns=columns)
+    assert plain[1] == {"value": BAD, "raw_value": BAD, "bad_record": None}
+
+
+def test_bad_records_are_counted_in_the_progress(spark: SparkSession, cell: Broker, topic: str, tmp_path: Path) -> None:
+    """By Spark's own metrics of a query, over the column of reasons."""
+    send(cell, topic, ORDER, [*orders(ORDER, 1, 2), BAD])
+    options = {"service.url": cell.service_url, "startingOffsets": "earliest", "valueFormat": "schema"}
+    options |= {"onBadRecord": "null", "columns": "value,bad_record"}
+    rows = spark.readStream.format("pulsarish").options(**options).load(topic)
+    counted = rows.observe("values", functions.count("bad_record").alias("bad"))
+    reports = drain(counted, tmp_path, lambda batch, _: batch.foreach(print))
+    metrics = [report["observedMetrics"] for report in reports]
+    assert sum(each["values"].bad for each in metrics if "values" in each) == 1
 
 
 @pytest.mark.parametrize("mode", ["batch", "positions", "queue"])
