@@ -39,6 +39,7 @@ test-all: test test-programs test-peers rigs  ## all of that
 rigs: setup  ## rigs for a moment: kills, damages, mutated frames, crashes, lockstep with an Apache Pulsar, random histories
 	@$(MAKE) kill KILL_ARGS="--kills 20"
 	@$(MAKE) txn-kills TXN_ARGS="--transactions 500 --kills 5"
+	@$(MAKE) schema-kills SCHEMA_ARGS="--kills 20"
 	@$(MAKE) exactly-once-kills ONCE_ARGS="--only pulsarish --form process --kills 12"
 	@$(MAKE) damage DAMAGE_ARGS="--damages 200"
 	@$(MAKE) fuzz FUZZ_ARGS="--frames 4000 --commands 2000 --requests 5000"
@@ -105,6 +106,9 @@ queue-kills: setup  ## kill a query in queue mode at each step beside a rival co
 txn-kills: setup  ## kill broker and clients under transactions, look for every anomaly (TXN_ARGS="--transactions N --kills N --seed S --broker apache")
 	@$(RUN) .venv/bin/python -m tests.kill.txn_rig $(TXN_ARGS)
 
+schema-kills: setup  ## kill the broker while clients bring, read and delete schemas, 300 times, and look for every version (SCHEMA_ARGS=...)
+	@$(RUN) .venv/bin/python -m tests.kill.schema_rig $(SCHEMA_ARGS)
+
 exactly-once-kills: setup  ## kill and pause what writes exactly once at each step, on both brokers, and count rows (ONCE_ARGS=...)
 	@$(RUN) .venv/bin/python -m tests.kill.once_rig $(ONCE_ARGS)
 
@@ -165,4 +169,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in bench-commits kill queue-kills txn-kills queue-share flood fuzz schemathesis damage sim clients clients-secure stalls soak lockstep routing cluster notebooks rules comparison clean help
+.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in bench-commits kill queue-kills txn-kills schema-kills queue-share flood fuzz schemathesis damage sim clients clients-secure stalls soak lockstep routing cluster notebooks rules comparison clean help

@@ -132,7 +132,10 @@ class AdminTransport:
                 connection = self._connections[origin] = self._connect(parts)
             connection.request(method, path, body, dict(headers))
             answer = connection.getresponse()
-            return answer, answer.read(_ANSWER_BYTES_MAX)
+            content = answer.read(_ANSWER_BYTES_MAX)
+            if answer.length:  # what is missing: reading up to a size tells nothing of it
+                raise http.client.IncompleteRead(content, answer.length)
+            return answer, content
         except TimeoutError as error:
             raise OperationTimeoutError(
                 f"the admin port at {origin} did not answer in {self._timeout_s:g} s",
