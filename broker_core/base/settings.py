@@ -367,6 +367,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_schema_versions_per_topic: Annotated[
         int, _Meta(ge=1, le=100_000), "Versions of the schema of one topic, deleted ones too."
     ] = 10_000
+    max_schema_bytes_in_all: Annotated[
+        int,
+        _Meta(ge=1, le=1024**3),
+        "Size of the schemas of all topics, bytes, with 512 for each version. They are in memory and are written as a "
+        "whole now and then: with each MiB everybody waits a millisecond longer for that.",
+    ] = 64 * 1024 * 1024
 
     # -- administration
     force_delete_namespace_allowed: Annotated[

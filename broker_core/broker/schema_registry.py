@@ -3,8 +3,8 @@
 
 A topic, its partitions and its namesake of the other domain share one history. To parse a schema, and to compare it
 with others, takes long if it is large: so a question about one is *work*, a generator that yields jobs, which may be
-run on any thread, and is sent their results. Jobs read values that nobody changes. Between them the history may have
-grown: work ends with an answer that holds in that moment, and must be acted on at once (``admit``).
+run on another thread, one at a time, and is sent their results. Jobs read values that nobody changes. Between them the
+history may have grown: work ends with an answer that holds in that moment, and must be acted on at once (``admit``).
 
 Rules: semantics 10. Source: Pulsar docs, "Schema evolution and compatibility".
 """
@@ -20,11 +20,12 @@ from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote_plus
 
 from broker_core.base.clock import Clock
-from broker_core.base.errors import IncompatibleSchemaError
+from broker_core.base.errors import IncompatibleSchemaError, ServerError
 from broker_core.base.invariants import invariant
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.broker.policy_book import PolicyBook
 from broker_core.schemas.compatibility import Candidate, Entry
+from broker_core.schemas.definition_cache import DefinitionCache
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.schemas.strategies import Strategy
 from broker_core.storage.catalogue import Catalogue
@@ -36,7 +37,7 @@ Job: TypeAlias = Callable[[], Any]
 Work: TypeAlias = Generator[Job, Any, T]
 
 HISTORY_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Bytes of all versions of a topic: the catalogue is in memory, and written as a whole now and then."""
+"""Bytes of all versions of a topic. Of all topics together there is a setting."""
 
 _ROWS_A_JOB: Final = 64
 _BYTES_A_JOB: Final = 64 * 1024
@@ -47,6 +48,10 @@ _KNOWN_MAX: Final = 4096
 
 _ALL_ARE_READ: Final = (Strategy.BACKWARD_TRANSITIVE, Strategy.FULL_TRANSITIVE, Strategy.ALWAYS_INCOMPATIBLE)
 """Strategies by which the schema of a consumer is held against all versions."""
+
+
+class SchemaLostError(ServerError):
+    """A version that may have been told to clients, and that damage has taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class SchemaRegistry:
         self._policies = policies
         self._clock = clock
         self._known: OrderedDict[bytes, bytes] = OrderedDict()
+        self._definitions = DefinitionCache()
 
     # -- what there is
 
@@ -81,9 +87,15 @@ class SchemaRegistry:
         return self._latest(schema_id(name))
 
     def version(self, name: TopicName, version: int, *, live: bool = False) -> Entry | None:
-        """A version, also one from before a deletion, unless it has to be ``live``."""
+        """A version, also one from before a deletion, unless it has to be ``live``. SchemaLostError: nobody knows."""
         of = schema_id(name)
         row = self._table.get(of, version)
+        if row is None and 0 <= version < self._table.lost_below:
+            raise SchemaLostError(
+                f"version {version} of the schema of {name.base} is unknown: the catalogue was damaged and has lost "
+                "changes, this version perhaps among them",
+                hint="let whoever wrote the messages say which schema that was; pulsarish doctor tells of the damage",
+            )
         if row is None or row.type is None or (live and version < self._table.live_from(of)):
             return None
         return _entry(row)
@@ -150,11 +162,15 @@ class SchemaRegistry:
                     "Schema not found and schema auto updating is disabled.",
                     hint="let an administrator add the schema, or set isAllowAutoUpdateSchema",
                 )
-            last = self._table.last_version(of)
+            before = self._state(of)
             self._check_room(name, info)
             yield from self._check_new(name, candidate)
-            if self._table.last_version(of) == last:
-                return Admission(of, last + 1, info, fingerprint, is_new=True)
+            if self._state(of) == before:
+                return Admission(of, self._table.next_version(of), info, fingerprint, is_new=True)
+
+    def _state(self, of: str) -> tuple[int, int]:
+        """What differs when the versions of a topic do: those that come behind a deletion of all have old numbers."""
+        return self._table.last_version(of), self._table.deletions
 
     def _check_size(self, name: TopicName, info: SchemaInfo) -> None:
         most = self._policies.settings_of(name).max_schema_bytes
@@ -165,12 +181,17 @@ class SchemaRegistry:
             )
 
     def _check_room(self, name: TopicName, info: SchemaInfo) -> None:
-        most = self._policies.settings_of(name).max_schema_versions_per_topic
+        settings = self._policies.settings_of(name)
         rows, size_bytes = self._table.size(schema_id(name))
-        if rows >= most or size_bytes + len(info.data) > HISTORY_BYTES_MAX:
+        if rows >= settings.max_schema_versions_per_topic or size_bytes + len(info.data) > HISTORY_BYTES_MAX:
             raise IncompatibleSchemaError(
                 f"{name.base} has {rows} versions of its schema, of {size_bytes} bytes, and takes no more",
                 hint="delete its schema by force if no stored message needs it, or raise maxSchemaVersionsPerTopic",
+            )
+        if self._table.stored_bytes + len(info.data) > settings.max_schema_bytes_in_all:
+            raise IncompatibleSchemaError(
+                f"the schemas of all topics have {self._table.stored_bytes} bytes, and no more are kept",
+                hint="delete schemas by force that no stored message needs, or raise maxSchemaBytesInAll",
             )
 
     def _fingerprint(self, candidate: Candidate) -> Work[bytes]:
@@ -190,11 +211,11 @@ class SchemaRegistry:
         if strategy.is_transitive:
             yield from self._check_beside_all(name, candidate, strategy)
         else:
-            yield partial(candidate.check_beside, (latest,), strategy)
+            yield partial(candidate.check_beside, (latest,), strategy, self._definitions.definition_of)
 
     def _check_beside_all(self, name: TopicName, candidate: Candidate, strategy: Strategy) -> Work[None]:
         for entries in self.live(name):
-            yield partial(candidate.check_beside, entries, strategy)
+            yield partial(candidate.check_beside, entries, strategy, self._definitions.definition_of)
 
     def _check_consumer(self, name: TopicName, candidate: Candidate) -> Work[None]:
         strategy = self.strategy(name)
@@ -211,7 +232,7 @@ class SchemaRegistry:
         found = self._table.find(schema_id(name), fingerprint)
         if strategy not in _ALL_ARE_READ:
             if found != latest.version:
-                yield partial(candidate.check_beside, (latest,), Strategy.BACKWARD)
+                yield partial(candidate.check_beside, (latest,), Strategy.BACKWARD, self._definitions.definition_of)
         elif found is None or strategy is not Strategy.ALWAYS_INCOMPATIBLE:
             yield from self._check_beside_all(name, candidate, strategy)
 
@@ -226,7 +247,7 @@ class SchemaRegistry:
     def admit(self, admission: Admission, role: str) -> int:
         """Store an admitted schema if it is new, in the moment in which the work has ended; its version."""
         if admission.is_new:
-            invariant(self._table.last_version(admission.id) == admission.version - 1, "a version was given out twice")
+            invariant(self._table.next_version(admission.id) == admission.version, "a version was given out twice")
             info = admission.info
             row = SchemaRow(
                 *(admission.version, info.type.value, info.data, dict(info.properties), role, self._clock.now_ms())
@@ -240,7 +261,7 @@ class SchemaRegistry:
         of = schema_id(name)
         if self._latest(of) is None:
             return None
-        version = self._table.last_version(of) + 1
+        version = self._table.next_version(of)
         self._table.add_tombstone(of, version, role, self._clock.now_ms())
         return version
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -42,12 +42,18 @@ class Candidate:
         """InvalidSchemaError: it is not valid."""
         return definition_of(self.info)
 
-    def check_beside(self, entries: Sequence[Entry], strategy: Strategy) -> None:
-        """IncompatibleSchemaError with the reasons of ``strategy`` against the schema beside these versions."""
+    def check_beside(
+        self,
+        entries: Sequence[Entry],
+        strategy: Strategy,
+        parsed: Callable[[SchemaInfo], Definition] = definition_of,
+    ) -> None:
+        """IncompatibleSchemaError with the reasons of ``strategy`` against the schema beside these versions.
+        ``parsed``: makes, or has, their definitions."""
         for each in entries:
             if each.info is None:
                 continue
-            reasons = objections(definition_of(each.info), self.definition, strategy)
+            reasons = objections(parsed(each.info), self.definition, strategy)
             if reasons:
                 raise IncompatibleSchemaError(
                     f"Incompatible schema: not compatible with version {each.version} by {strategy.name}: "

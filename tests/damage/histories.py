@@ -29,7 +29,9 @@ from broker_core.testing.virtual_timers import VirtualTimers
 from broker_core.wire.heads import SendHead
 from tests.broker.compacted import single
 from tests.broker.delayed.entries import publish_delayed
+from tests.broker.schema_work import put
 from tests.broker.world import SHARED, World, body
+from tests.schemas.infos import avro
 
 TOPICS: Final = tuple(f"persistent://public/default/{name}" for name in "abc")
 DELAYED: Final = "persistent://public/default/delayed"
@@ -195,12 +197,13 @@ class Life:
             for name in SUBSCRIPTIONS:
                 self.world.topic(topic).create_subscription(name, POSITION_EARLIEST)
             self._publish(topic)
+            self._bring_schema()
         self._publish_delayed()
         for topic in COMPACTED:
             self._publish_keyed(topic)
         actions = (
             [self._publish_somewhere] * 6 + [self._acknowledge] * 6 + [self._policy] * 2 + [self._publish_delayed] * 2
-            + [self._compact_topic] * 3
+            + [self._compact_topic] * 3 + [self._bring_schema] * 3
             + [self._seek, self._compact, self._restart, self._kill, self._delete, self._remember, self._retain]
         )  # fmt: skip
         for _ in range(STEPS):
@@ -276,6 +279,17 @@ class Life:
         name = TopicName.parse(self.chance.choice(TOPICS))
         drained(self.world.broker.set_topic_policies(name, Policies(message_ttl_in_seconds=1_000_000 + self.serial)))
         self.world.store.catalogue.tenants.put(f"tenant-{self.serial % 5}", {"number": self.serial})
+
+    def _bring_schema(self) -> None:
+        """A new schema for a topic, most often; or its schemas are deleted, at times all of them."""
+        name, chance = TopicName.parse(self.chance.choice(TOPICS)), self.chance.random()
+        self.serial += 1
+        if chance < 0.1:
+            self.world.broker.schemas.forget(name)
+        elif chance < 0.25:
+            self.world.broker.schemas.delete(name, "")
+        else:
+            put(self.world, avro(f"f{self.serial}=0", doc="x" * self.chance.choice((0, 10, 700))), name)
 
     def _seek(self) -> None:
         topic = self.chance.choice(TOPICS)

@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from broker_core.base.errors import PersistenceServerError, PulsarishError, StorageError
+from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.runtime import RUNTIME_FILE, RuntimeInfo
 from broker_core.storage.check import verify_directory
 from broker_core.testing.sim_disk import SimDisk
+from tests.broker.schema_work import put
 from tests.broker.world import EARLIEST, World, topic_stats
 from tests.damage.damages import Damage
 from tests.damage.delays import judge_delays
@@ -204,6 +206,7 @@ class Look:
         for table, expected in self.history.rows.items():
             if rows[table] != expected:
                 raise JudgementError(f"{table} of the catalogue differ: {set(expected) ^ set(rows[table])}")
+        self._schemas(rows["schemas"])
         forgotten = 0
         for topic, entries in self.history.entries.items():
             self._entries(topic, entries)
@@ -220,6 +223,20 @@ class Look:
         if forgotten:
             return Verdict("acknowledgements lost, told", 0, forgotten)
         return Verdict("mended or noted" if self.world.broker.damages else "no effect")
+
+    def _schemas(self, rows: list[tuple[object, ...]]) -> None:
+        """Clients get each version, and the number of one that is there when they bring it again."""
+        schemas = self.world.broker.schemas
+        for of, version, kind, data in rows:
+            name, number = TopicName.parse(f"persistent://{of}"), int(str(version))
+            entry = schemas.version(name, number)
+            if (None if entry is None or entry.info is None else entry.info.data) != (None if kind is None else data):
+                raise JudgementError(f"version {number} of the schema of {name} is not what it was")
+            latest = schemas.latest(name)
+            if latest is None or latest.version != number or latest.info is None:
+                continue
+            if put(self.world, latest.info, name) != number:
+                raise JudgementError(f"the schema of {name} is version {number}, and is added again")
 
     def _entries(self, topic: str, expected: dict[Position, bytes]) -> None:
         found, unreadable = readable(self.world.topic(topic).log)

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.base.settings import DEFAULT_SETTINGS
 from broker_core.testing.raw_client import RawClient, must_succeed
@@ -36,6 +37,8 @@ from tests.damage.histories import (
     catalogue,
     note_confirmed,
 )
+from tests.schemas.infos import avro
+from tests.server.schema_client import on_wire
 
 STEPS: Final = 12
 _TIMEOUT_S: Final = 120.0
@@ -49,6 +52,7 @@ class RealLife:
         self.history = History(seed, self.chance.choice(("kill", "kill", "clean stop")), real=True)
         self.told: dict[tuple[str, Position], bytes] = {}
         self.acked: set[tuple[str, str, Position]] = set()
+        self.schemas: dict[tuple[str, int], bytes] = {}
         self.data_dir = folder / "data"
         named = msgspec.to_builtins(SETTINGS)
         usual = msgspec.to_builtins(DEFAULT_SETTINGS)
@@ -74,6 +78,7 @@ class RealLife:
 
     def _act(self, *, begin: bool) -> None:
         actions = [self._publish] * 3 + [self._acknowledge] * 3 + [self._publish_delayed]
+        actions += [self._bring_schema] * 2
         chosen = ([self._publish_delayed] if begin else []) + self.chance.choices(actions, k=STEPS)
         for topic in TOPICS if begin else ():
             for name in SUBSCRIPTIONS:
@@ -89,6 +94,22 @@ class RealLife:
         bodies = [delayed_body(0, f"<{self.history.seed}/{len(self.told)}/{number}>{text}") for number in range(count)]
         self._send(self.chance.choice(TOPICS), bodies)
 
+    def _bring_schema(self) -> None:
+        """A new one, with a producer that goes at once."""
+        topic = self.chance.choice(TOPICS)
+        info = avro(f"f{len(self.schemas)}=0", doc="x" * self.chance.choice((0, 10, 700)))
+        command = BaseCommand(type=BaseCommand.PRODUCER)
+        command.producer.topic, command.producer.producer_id, command.producer.request_id = topic, 0, 4
+        command.producer.schema.CopyFrom(on_wire(info))
+        version = must_succeed(self.client.ask(command)).producer_success.schema_version
+        self.schemas[topic, int.from_bytes(version, "big")] = info.data
+        self._close_producer()
+
+    def _close_producer(self) -> None:
+        close = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
+        close.close_producer.producer_id, close.close_producer.request_id = 0, 1
+        must_succeed(self.client.ask(close))
+
     def _send(self, topic: str, bodies: list[bytes]) -> list[Position]:
         must_succeed(self.client.open_producer(topic))
         for number, body in enumerate(bodies):
@@ -100,9 +121,7 @@ class RealLife:
             position = commands.read_position(receipt.send_receipt.message_id)
             self.told[topic, position] = body
             positions.append(position)
-        close = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
-        close.close_producer.producer_id, close.close_producer.request_id = 0, 1
-        must_succeed(self.client.ask(close))
+        self._close_producer()
         return positions
 
     def _subscribe(self, topic: str, name: str, permits: int = 0) -> None:
@@ -164,9 +183,7 @@ class RealLife:
         position = commands.read_position(answers[BaseCommand.SEND_RECEIPT].send_receipt.message_id)
         assert commands.read_position(answers[BaseCommand.MESSAGE].message.message_id) == position
         self.told[DELAYED, position] = body
-        close = BaseCommand(type=BaseCommand.CLOSE_PRODUCER)
-        close.close_producer.producer_id, close.close_producer.request_id = 0, 1
-        must_succeed(self.client.ask(close))
+        self._close_producer()
         return [position]
 
     def _files(self) -> Files:
@@ -183,6 +200,7 @@ class RealLife:
         try:
             history.rows = catalogue(world.store.catalogue)
             note_confirmed(history, world)
+            self._compare_schemas(world)
         finally:
             world.abandon()
             World.running.remove(world)
@@ -193,6 +211,12 @@ class RealLife:
             through, single = history.cursors[topic, name]
             if position > through and position not in single:
                 raise JudgementError(f"{name} of {topic} had acknowledged {position}, and that is forgotten")
+
+    def _compare_schemas(self, world: WorldAt) -> None:
+        for (topic, version), data in self.schemas.items():
+            entry = world.broker.schemas.version(TopicName.parse(topic), version)
+            if entry is None or entry.info is None or entry.info.data != data:
+                raise JudgementError(f"version {version} of the schema of {topic} was told, and is not there")
 
 
 def make_real_history(seed: int) -> History:

@@ -63,12 +63,13 @@ class Catalogue(Database):
         self._memory.executescript(TABLES)  # one of an older version lacks some
         self.file: Final = CatalogueFile(disk, directory, 0 if recorded is None else recorded.number)
         self.findings: Final[list[Damage]] = [] if recorded is None else recorded.findings
+        self._has_lost_changes = recorded is not None and recorded.has_lost_changes
         self.numbers: Final = Numbers(self)
         self.tenants: Final = NamedObjects(self, "tenants", "config")
         self.namespaces: Final = NamedObjects(self, "namespaces", "policies")
         self.topic_policies: Final = NamedObjects(self, "topic_policies", "policies")
         self.partitioned_topics: Final = PartitionedTopics(self)
-        self.schemas: Final = Schemas(self)
+        self.schemas: Final = Schemas(self, self.numbers)
         self.topics: Final = Topics(self, self.numbers)
         self.pending_acks: Final = PendingAckRows(self)
         self.subscriptions: Final = Subscriptions(self, self.numbers, self.pending_acks)
@@ -81,6 +82,8 @@ class Catalogue(Database):
     def begin(self) -> None:
         """Begin the files anew with what memory holds, at the start, before anything is built on it; files that were
         not as they should be are laid aside. DiskFailedError: the disk refused."""
+        if self._has_lost_changes:
+            self.schemas.changes_are_lost()
         self.take()
         with fail_stop():
             for path in {damage.path for damage in self.findings}:

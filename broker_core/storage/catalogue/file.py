@@ -53,12 +53,13 @@ _DAMAGED: Final = "is damaged"
 
 class Recorded(NamedTuple):
     """The content of both files together: a snapshot, the changes since, group by group, and the number of the newest
-    record. ``findings``: what is wrong with the files."""
+    record. ``findings``: what is wrong with the files. ``has_lost_changes``: some are in neither, as they tell too."""
 
     snapshot: bytes
     changes: list[list[Change]]
     number: int
     findings: list[Damage]
+    has_lost_changes: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +117,7 @@ def read_catalogue(disk: Disk, directory: str, *, create: bool) -> Recorded | No
         if what and not (create and each.wrong == _MISSING)
     ]
     changes = [msgpack.decode(known[number], type=list[Change]) for number in range(best.base + 1, end + 1)]
-    return Recorded(best.snapshot, changes, newest, findings)
+    return Recorded(best.snapshot, changes, newest, findings, end < newest)
 
 
 def _new(path: str) -> str:
@@ -127,7 +128,9 @@ def _new(path: str) -> str:
 def _told_of(main: _Contents, copy: _Contents, end: int, newest: int) -> str:
     """Fault of the file, of whose ``newest`` records those through ``end`` are known from either file."""
     own = main.leads_to(main.changes)
-    lost = f"; changes {end + 1} to {newest} are lost: names and settings are as before them" if end < newest else ""
+    lost = ""
+    if end < newest:
+        lost = f"; changes {end + 1} to {newest} are lost: names, settings and schemas are as before them"
     if own < 0:
         return (
             f"{main.wrong}; {copy.path} was read instead, which lacks at most the last second before a power loss{lost}"

@@ -11,10 +11,22 @@ import json
 from typing import Any, Final, NamedTuple
 
 from broker_core.storage.catalogue.database import Database, Json
+from broker_core.storage.catalogue.named_values import Numbers
 
 _COLUMNS: Final = "version, type, data, properties, role, added_ms"
 _OF_TOMBSTONES: Final = b""
 """The fingerprint of tombstones, which no schema has."""
+
+_LOST_BELOW: Final = "schema versions lost below"
+"""Name of the number below which versions may be lost, of any id."""
+
+_SKIPPED: Final = 1_000_000
+"""More than an id has versions: numbers go on behind the next multiple of this when changes are lost."""
+
+_ROW_BYTES: Final = 512
+"""Bytes of a row beside its schema, with its part of two indexes."""
+
+_WEIGHT: Final = f"SELECT count(*) * {_ROW_BYTES} + coalesce(sum(length(data) + length(properties)), 0) FROM schemas"  # noqa: S608
 
 
 class SchemaRow(NamedTuple):
@@ -29,10 +41,33 @@ class SchemaRow(NamedTuple):
 
 
 class Schemas:
-    """The table ``schemas``."""
+    """The table ``schemas``.
 
-    def __init__(self, database: Database) -> None:
+    Attributes:
+        deletions: How often all versions of an id, or of several, were deleted.
+        stored_bytes: The size of all rows in memory and in a snapshot, about.
+    """
+
+    def __init__(self, database: Database, numbers: Numbers) -> None:
         self._database = database
+        self._numbers = numbers
+        self.deletions = 0
+        self.stored_bytes: int = database.value(_WEIGHT, ())
+
+    @property
+    def lost_below(self) -> int:
+        """The number below which versions may be lost by damage of the catalogue; 0: none is."""
+        return self._numbers.get(_LOST_BELOW)
+
+    def changes_are_lost(self) -> None:
+        """Some changes of the catalogue are lost by damage: no number below the next free one is given out again, of
+        any id, as messages may have been written with it."""
+        newest: int = self._database.value("SELECT coalesce(max(version), 0) FROM schemas", ())
+        self._numbers.set(_LOST_BELOW, (max(newest, self.lost_below) // _SKIPPED + 1) * _SKIPPED)
+
+    def next_version(self, schema_id: str) -> int:
+        """The number of the version that is added next."""
+        return max(self.last_version(schema_id) + 1, self.lost_below)
 
     def last_version(self, schema_id: str) -> int:
         """The newest version, a tombstone perhaps; -1 if there is none."""
@@ -89,14 +124,20 @@ class Schemas:
             f"INSERT INTO schemas (id, {_COLUMNS}, fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
             (*values, fingerprint),
         )
+        self.stored_bytes += _ROW_BYTES + len(row.data) + len(values[4])
 
     def delete(self, schema_id: str) -> None:
         """Delete all versions of an id: its numbers begin anew."""
-        self._database.change("DELETE FROM schemas WHERE id = ?", (schema_id,))
+        self._delete("id = ?", (schema_id,))
 
     def delete_below(self, prefix: str) -> None:
         """Delete all versions of ids that begin so; ``prefix`` ends with a slash."""
-        self._database.change("DELETE FROM schemas WHERE id > ? AND id < ?", (prefix, prefix[:-1] + chr(ord("/") + 1)))
+        self._delete("id > ? AND id < ?", (prefix, prefix[:-1] + chr(ord("/") + 1)))
+
+    def _delete(self, where: str, values: tuple[str, ...]) -> None:
+        self.stored_bytes -= self._database.value(f"{_WEIGHT} WHERE {where}", values)
+        self._database.change(f"DELETE FROM schemas WHERE {where}", values)  # noqa: S608 - words of this code alone
+        self.deletions += 1
 
 
 def _row(row: tuple[Any, ...]) -> SchemaRow:
