@@ -14,6 +14,7 @@ from broker_core.schemas.avro.resolving import Conflict, conflicts
 from broker_core.schemas.compatibility import objections
 from broker_core.schemas.definition import Definition
 from broker_core.schemas.info import SchemaType
+from broker_core.schemas.protobuf_fields import message_fields
 from broker_core.schemas.strategies import Strategy
 
 
@@ -61,6 +62,9 @@ def told_columns(definition: Definition) -> list[Column]:
         return [
             each._replace(path=_under(name, each.path)) for name, part in parts.items() for each in told_columns(part)
         ]
+    if definition.message:
+        fields = message_fields(definition.data, definition.message)
+        return [Column(each.path, f"{each.type} = {each.number[-1]}", None) for each in fields]
     return [Column("", type_in_words(definition), None)]
 
 
@@ -79,6 +83,8 @@ def _compared(old: Definition, new: Definition) -> Iterable[ComparedField]:
             yield from (replace(each, path=_under(name, each.path)) for each in _compared(was, part))
     elif old.avro is not None and new.avro is not None and old.type is new.type:
         yield from _compared_avro(old, new)
+    elif old.message and old.message == new.message:
+        yield from _compared_messages(old, new)
     elif (old.type, old.message) != (new.type, new.message) or old.type is SchemaType.KEY_VALUE:
         reasons = tuple(objections(old, new, Strategy.FULL))
         yield ComparedField("", type_in_words(old), type_in_words(new), False, False, reasons)
@@ -104,6 +110,19 @@ def _compared_avro(old: Definition, new: Definition) -> Iterable[ComparedField]:
         new_reads, old_reads = (all(each.path != path for each in against) for against in (of_new, of_old))
         told = tuple(each.reason for each in reasons if each.path == path)
         yield ComparedField(path, was, words, new_reads, old_reads, told)
+
+
+def _compared_messages(old: Definition, new: Definition) -> Iterable[ComparedField]:
+    """Fields by their numbers. A broker takes any change of them, and so does whoever reads."""
+    before, after = ({each.number: each for each in message_fields(of.data, of.message)} for of in (old, new))
+    for number in dict.fromkeys([*after, *before]):
+        was, field = before.get(number), after.get(number)
+        words = [each and f"{each.type} {each.path.rpartition('.')[2]} = {number[-1]}" for each in (was, field)]
+        if words[0] != words[1]:
+            path = (field or was or after[number]).path
+            is_other = was is not None and field is not None and was.type != field.type
+            reasons = ("data of the other type may be read as another value, or not at all",) if is_other else ()
+            yield ComparedField(path, words[0], words[1], True, True, reasons)
 
 
 def _told(what: str, conflicts_of: list[Conflict]) -> list[Conflict]:

@@ -124,6 +124,31 @@ def test_other_types_differ_as_a_whole() -> None:
     assert (field.old, field.new) == ("PROTOBUF_NATIVE p.M", "PROTOBUF_NATIVE p.N")
 
 
+def test_fields_of_messages_are_told_by_their_numbers() -> None:
+    """10.9: whatever the broker says, which compares the names of messages alone."""
+    old, new = proto_file("root.proto", ["M", "N"]), proto_file("root.proto", ["M", "N"])
+    for file, kind in ((old, 9), (new, 3)):
+        file.message_type[0].field.add(name="n", number=2, type=11, label=1, type_name=".p.N")
+        file.message_type[1].field.add(name="b", number=2, type=kind, label=3)
+        file.message_type[1].field.add(name="again", number=3, type=11, label=1, type_name=".p.N")
+    new.message_type[0].field[0].name = "c"
+    new.message_type[0].field.add(name="d", number=4, type=5, label=1)
+    before, after = protobuf_native("p.M", old), protobuf_native("p.M", new)
+    told = [(each.path, each.old, each.new, bool(each.reasons)) for each in beside(before, after).fields]
+    assert told == [
+        ("c", "int32 a = 1", "int32 c = 1", False),
+        ("n.b", "repeated string b = 2", "repeated int64 b = 2", True),
+        ("d", None, "int32 d = 4", False),
+    ]
+    assert [tuple(each)[:2] for each in told_columns(definition_of(before))] == [
+        ("a", "int32 = 1"),
+        ("n", "p.N = 2"),
+        ("n.a", "int32 = 1"),
+        ("n.b", "repeated string = 2"),
+        ("n.again", "p.N = 3"),
+    ]
+
+
 def test_keys_and_values_are_compared_apart() -> None:
     """10.6: paths begin with the part."""
     old, new = key_value(STRING, avro("a"), "SEPARATED"), key_value(STRING, avro("a", "b"), "SEPARATED")
