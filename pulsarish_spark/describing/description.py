@@ -62,6 +62,23 @@ class SubscriptionFound:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnFound:
+    """A column of the rows. ``type``: as Spark writes it, such as ``struct<id:bigint,city:string>``."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFound:
+    """The newest schema of a topic. ``type``: AVRO, JSON and so on."""
+
+    topic: str
+    version: int
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkersPython:
     """The Python of Spark's workers. ``command``: as Spark is told; ``path`` None: there is no such program.
 
@@ -78,6 +95,7 @@ class WorkersPython:
 class Description:
     """A read as ``describe`` tells it. ``subscription`` None: a batch read. ``spark`` None: no session is active.
 
+    ``columns``: of its rows. ``schemas``: those of its topics that have one, whether or not values are decoded by them.
     ``notes``: what else there is to say, such as why something is not known.
     """
 
@@ -87,6 +105,8 @@ class Description:
     python: WorkersPython
     spark: Mapping[str, str] | None
     notes: tuple[str, ...] = ()
+    columns: tuple[ColumnFound, ...] = ()
+    schemas: tuple[SchemaFound, ...] = ()
 
     @property
     def rows(self) -> int | None:
@@ -106,8 +126,8 @@ class Description:
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain types that JSON has."""
         found = asdict(self)
-        found["partitions"] = list(found["partitions"])
-        found["notes"] = list(self.notes)
+        for name in ("partitions", "notes", "columns", "schemas"):
+            found[name] = list(found[name])
         return found | {"rows": self.rows, "rows_are_exact": self.rows_are_exact, "bytes": self.bytes}
 
     def __str__(self) -> str:
@@ -128,7 +148,9 @@ class Description:
             ("message indexes", _INDEXES[self.broker.tells_indexes]),
             ("rows", _amount(self.rows, is_exact=self.rows_are_exact)),
             ("bytes", _amount(self.bytes, is_exact=False)),
+            ("columns", ", ".join(f"{each.name} {each.type}" for each in self.columns)),
         ]
+        facts += [("schema", f"version {each.version} of {each.topic}, {each.type}") for each in self.schemas]
         if self.subscription is not None:
             facts.append(("subscription", _subscription_text(self.subscription)))
         facts.append(("workers' Python", python_text(self.python)))

@@ -19,6 +19,7 @@ from broker_core.base.errors import (
     SubscriptionNotFoundError,
 )
 from pulsarish_spark.connecting.connection import connected
+from pulsarish_spark.describing.columns import columns_found, schemas_found
 from pulsarish_spark.describing.description import BrokerFound, Description, PartitionRange, SubscriptionFound
 from pulsarish_spark.describing.spark_side import spark_settings, workers_python
 from pulsarish_spark.losses.loss import LossPolicy
@@ -80,11 +81,16 @@ def describe(topic: str | None = None, /, *, stream: bool = False, **options: ob
         # Not the ends that are read to: what a user names, and the end of an emptied partition, tells no index.
         broker = broker_found(client, [*view.latest_of(layout.names.values()).values()])
         partitions = _measured(view, read.found)
+        columns = columns_found(checked, client)
+        schemas = schemas_found(client, (key.topic for key in layout.names))
         missing = [_awaited(topic, advice_on_missing(topic, client)) for topic in layout.missing]
     held = HeldPartitions(checked.address, SystemClock()).of_all(layout.names.values())
     notes = [*missing, *_notes(checked, layout, broker), *read.notes, *map(str, held.values())]
+    if schemas and not checked.values.is_typed:
+        notes.append('values are bytes; .option("valueFormat", "schema") makes columns of them')
     return Description(
-        broker, tuple(partitions), read.subscription, workers_python(os.environ), spark_settings(), tuple(notes)
+        *(broker, tuple(partitions), read.subscription, workers_python(os.environ), spark_settings()),
+        *(tuple(notes), columns, schemas),
     )
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 import pulsarish_spark
 from broker_core.base.errors import ConfigError, TopicNotFoundError
 from broker_core.client import Client
+from broker_core.schemas.info import SchemaInfo, SchemaType
 from pulsarish_spark.__main__ import commands
 from pulsarish_spark.describing.description import Description
 from tests.apache_pulsar.secured import Secured, token
@@ -248,6 +249,43 @@ def test_the_start_of_a_queue_is_unknown(cell: Broker, topic: str) -> None:
     assert found.subscription is not None
     assert found.subscription.exists
     assert [(each.start, each.rows) for each in found.partitions] == [(None, None)]
+
+
+# -- columns
+
+
+def test_columns_are_told_as_the_read_has_them(broker: Broker, topic: str) -> None:
+    """Those of the topic's newest schema, in Spark's words; of bytes it says that there is a schema."""
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "tags", "type": {"type": "array", "items": ["null", "string"]}, "default": []},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}},
+        {"name": "more", "type": {"type": "map", "values": "double"}},
+    ]
+    definition = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    with Client(broker.service_url) as client:
+        client.create_producer(topic, schema=SchemaInfo(SchemaType.AVRO, definition.encode())).close()
+    found = describe(broker, topic, columns="key,value", valueFormat="schema")
+    value = "struct<id:bigint,tags:array<string>,at:timestamp,price:decimal(8,2),more:map<string,double>>"
+    assert [(each.name, each.type) for each in found.columns] == [("key", "binary"), ("value", value)]
+    assert [(each.version, each.type) for each in found.schemas] == [(0, "AVRO")]
+    assert f"  key binary, value {value}\n" in str(found)
+    assert found.as_dict()["columns"][0] == {"name": "key", "type": "binary"}
+    raw = describe(broker, topic, columns="value")
+    assert [(each.name, each.type) for each in raw.columns] == [("value", "binary")]
+    assert any('"valueFormat", "schema"' in note for note in raw.notes)
+    with pytest.raises(ConfigError, match="has no version 7"):
+        describe(broker, topic, valueFormat="schema", schemaVersion=7)
+
+
+@pytest.mark.spark
+def test_types_of_columns_are_those_of_spark(spark: SparkSession, broker: Broker, topic: str) -> None:
+    """All columns that there are."""
+    broker.create(topic, 0)
+    rows = spark.read.format("pulsarish").option("service.url", broker.service_url).option("columns", "all").load(topic)
+    found = describe(broker, topic, columns="all")
+    assert [(each.name, each.type) for each in found.columns] == rows.dtypes
 
 
 # -- how it is shown
