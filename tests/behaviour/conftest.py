@@ -34,7 +34,7 @@ IN_PYTHON: Final[Mapping[str, Callable[[str, Access], AnyClient]]] = {"ours": Ou
 CLIENTS: Final = (*IN_PYTHON, "java", "go", "rust")
 WITH_TRANSACTIONS: Final = ("ours", "java", "go")
 """Clients that can begin one; ``test_clients_have_transactions`` shows that the others cannot."""
-WITH_SCHEMAS: Final = ("python", "java")
+WITH_SCHEMAS: Final = ("python", "java", "go")
 """Clients whose schemas are tried."""
 
 IMPATIENCE_MS: Final = 2_000

@@ -54,11 +54,40 @@ SCHEMA_LIMITS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "java": {
         "it takes no definition that is not Avro": ("test_a_definition_before_avro_is_refused",),
     },
+    "go": {
+        "it has no schemas of truth values and times": _primitives("BOOLEAN", *TIMES),
+        "it writes the smallest byte of whole numbers first": _primitives("INT16", "INT32", "INT64"),
+        "it has no pairs of key and value": PAIRS,
+        "it takes no definition that is not Avro": ("test_a_definition_before_avro_is_refused",),
+        "it derives no schema from a type": ("test_a_class_and_its_definition_are_one_version",),
+        "it neither reads nor writes by whatever schema a topic has": ANY_SCHEMA,
+        "it reads a record by the schema of its writer, and fills in no defaults": (
+            "test_a_consumer_fills_in_the_defaults_of_its_schema",
+            "test_messages_of_a_deleted_schema_are_read",
+        ),
+        "it tells no message without a value from an empty one": ("test_no_value_is_told_from_an_empty_one",),
+        "it tells versions of what travels in batches alone": (
+            "test_a_delayed_record_has_its_version",
+            "test_a_retried_record_has_the_schema_of_its_message",
+        ),
+        "it reads no text of Avro above 1 MiB": ("test_a_record_of_many_chunks_arrives",),
+        "its dead letters have the schema of their consumer, whatever they were written with": (
+            "test_a_dead_letter_has_the_version_that_it_was_written_with",
+        ),
+    },
 }
 """Client -> limit -> the behaviours that show it, on every server."""
 
 
 SCHEMA_DIFFERENCES: Final[tuple[tuple[str, str, str, str], ...]] = (
+    (
+        "test_bytes_are_no_schema_of_a_topic",
+        *("go", "apache", "semantics 10.4: the Go client calls bytes NONE, which Apache Pulsar takes for a schema"),
+    ),
+    (
+        "test_records_of_a_transaction_are_read_all_or_none[abort]",
+        *("go", "apache", "semantics 9.1.3: as without schemas, Apache Pulsar gives out what the Go client aborts"),
+    ),
     (
         "test_a_pair_of_other_types_is_another_schema",
         *("*", "apache", "semantics 10.6: Apache Pulsar compares definitions alone, not types and encoding"),

@@ -193,7 +193,7 @@ def test_records_of_a_transaction_are_read_all_or_none(cell: Cell, transactional
         transaction.commit()
     else:
         transaction.abort()
-    producer.send(typed(OLD))
+    cell.producer(topic, schema=FIRST).send(typed(OLD))
     found = take(consumer, 4 if commits else 1)
     assert typed_values(found) == [*(_orders(3) if commits else []), OLD]
     assert {each.schema_version for each in found} == {0}

@@ -32,7 +32,7 @@ PRIMITIVES: Final[dict[str, tuple[Any, str]]] = {
     "BOOLEAN": (True, "01"),
     "INT8": (-2, "fe"),
     "INT16": (258, "0102"),
-    "INT32": (-1, "ffffffff"),
+    "INT32": (66_051, "00010203"),
     "INT64": (1, "0000000000000001"),
     "FLOAT": (1.5, "3fc00000"),
     "DOUBLE": (-2.5, "c004000000000000"),

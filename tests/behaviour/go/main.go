@@ -23,6 +23,7 @@ import (
 type driver struct {
 	answers sync.Mutex
 	objects sync.Map
+	typed   sync.Map // what some objects' values are, by the numbers of these
 	numbers atomic.Int64
 	making  sync.Mutex
 	clients map[string]int64
@@ -131,6 +132,22 @@ func (d *driver) kept(object any) int64 {
 	number := d.numbers.Add(1)
 	d.objects.Store(number, object)
 	return number
+}
+
+// The same, with the schema of its values.
+func (d *driver) keptTyped(object any, typed *typedAs) int64 {
+	number := d.kept(object)
+	if typed.hasValues() {
+		d.typed.Store(number, typed)
+	}
+	return number
+}
+
+// nil where the values of an object are bytes.
+func (d *driver) typedOf(number int64) *typedAs {
+	found, _ := d.typed.Load(number)
+	typed, _ := found.(*typedAs)
+	return typed
 }
 
 // The object of a number; panics where there is none, which is answered as an error.

@@ -77,17 +77,25 @@ func (d *driver) producer(asked *request) (any, error) {
 	if !known {
 		return nil, cannotExpress(asked.AccessMode)
 	}
+	typed, err := asked.Own.typed()
+	if err != nil {
+		return nil, err
+	}
 	options := pulsar.ProducerOptions{
 		Topic:                   asked.Topic,
 		Name:                    asked.Name,
 		HashingScheme:           hashingSchemes[asked.HashingScheme],
 		CompressionType:         compressions[asked.Compression],
 		ProducerAccessMode:      mode,
-		DisableBatching:         !asked.Batching,
+		DisableBatching:         !asked.Batching && (!typed.hasValues() || asked.Chunking),
 		BatchingMaxPublishDelay: time.Minute,
 		BatchingMaxMessages:     1000,
 		EnableChunking:          asked.Chunking,
 		ChunkMaxMessageSize:     asked.ChunkBytes,
+		Schema:                  typed.client(),
+	}
+	if !asked.Batching {
+		options.BatchingMaxMessages = 1 // a message that travels alone tells no version of its schema
 	}
 	if asked.BatchingByKey {
 		options.BatcherBuilderType = pulsar.KeyBasedBatchBuilder
@@ -97,12 +105,15 @@ func (d *driver) producer(asked *request) (any, error) {
 		return nil, err
 	}
 	made := map[string]any{"name": producer.Name(), "last_sequence_id": producer.LastSequenceID()}
-	made["object"] = d.kept(producer)
+	made["object"] = d.keptTyped(producer, typed)
 	return made, nil
 }
 
 func (d *driver) send(asked *request) (any, error) {
-	message := asked.message()
+	message, err := asked.message(d.typedOf(asked.Producer))
+	if err != nil {
+		return nil, err
+	}
 	message.Transaction = d.within(asked)
 	id, err := object[pulsar.Producer](d, asked.Producer).Send(context.Background(), message)
 	if err != nil {
@@ -121,7 +132,10 @@ func (d *driver) sendTogether(asked *request) (any, error) {
 			}
 			sent <- err
 		}
-		message := fields.message()
+		message, err := fields.message(d.typedOf(asked.Producer))
+		if err != nil {
+			return nil, err
+		}
 		message.Transaction = d.within(asked)
 		producer.SendAsync(context.Background(), message, receipt)
 	}
@@ -145,6 +159,10 @@ func (d *driver) consumer(asked *request) (any, error) {
 	if asked.Pattern != "" && !asked.Looks {
 		return nil, cannotExpress("a watch of topics")
 	}
+	typed, err := asked.Own.typed()
+	if err != nil {
+		return nil, err
+	}
 	options := pulsar.ConsumerOptions{
 		Topics:                         asked.Topics,
 		MessageChannel:                 make(chan pulsar.ConsumerMessage), // else it takes ten more than its queue has room for
@@ -163,6 +181,7 @@ func (d *driver) consumer(asked *request) (any, error) {
 		RetryEnable:                    asked.Retry,
 		DLQ:                            asked.deadLetterPolicy(),
 		KeySharedPolicy:                asked.keySharedPolicy(),
+		Schema:                         typed.client(),
 	}
 	if len(asked.Topics) == 1 {
 		options.Topic, options.Topics = asked.Topics[0], nil
@@ -174,7 +193,7 @@ func (d *driver) consumer(asked *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.kept(&subscribed{consumer, options.Topic}), nil
+	return d.keptTyped(&subscribed{consumer, options.Topic}, typed), nil
 }
 
 // A consumer, with its topic where that is a single one.
@@ -211,7 +230,7 @@ func (asked *request) keySharedPolicy() *pulsar.KeySharedPolicy {
 }
 
 // null when nothing has come in time.
-func (d *driver) received(asked *request, next func(context.Context) (pulsar.Message, error)) (any, error) {
+func (d *driver) received(asked *request, source int64, next func(context.Context) (pulsar.Message, error)) (any, error) {
 	waiting, end := context.Background(), func() {}
 	if asked.TimeoutMs != nil {
 		waiting, end = context.WithTimeout(waiting, milliseconds(*asked.TimeoutMs))
@@ -224,11 +243,11 @@ func (d *driver) received(asked *request, next func(context.Context) (pulsar.Mes
 	if err != nil {
 		return nil, err
 	}
-	return d.seen(message), nil
+	return d.seen(message, d.typedOf(source))
 }
 
 func (d *driver) receive(asked *request) (any, error) {
-	return d.received(asked, object[*subscribed](d, asked.Consumer).Receive)
+	return d.received(asked, asked.Consumer, object[*subscribed](d, asked.Consumer).Receive)
 }
 
 func (d *driver) ack(asked *request) (any, error) {
@@ -306,18 +325,22 @@ func (d *driver) reader(asked *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	typed, err := asked.Own.typed()
+	if err != nil {
+		return nil, err
+	}
 	reader, err := object[pulsar.Client](d, asked.Client).CreateReader(pulsar.ReaderOptions{
 		Topic: asked.Topic, StartMessageID: start, StartMessageIDInclusive: asked.Inclusive,
-		ReadCompacted: asked.Compacted,
+		ReadCompacted: asked.Compacted, Schema: typed.client(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return d.kept(reader), nil
+	return d.keptTyped(reader, typed), nil
 }
 
 func (d *driver) read(asked *request) (any, error) {
-	return d.received(asked, object[pulsar.Reader](d, asked.Reader).Next)
+	return d.received(asked, asked.Reader, object[pulsar.Reader](d, asked.Reader).Next)
 }
 
 func (d *driver) hasMessageAvailable(asked *request) (any, error) {
@@ -325,17 +348,37 @@ func (d *driver) hasMessageAvailable(asked *request) (any, error) {
 }
 
 func (d *driver) tableView(asked *request) (any, error) {
-	view, err := object[pulsar.Client](d, asked.Client).CreateTableView(pulsar.TableViewOptions{
-		Topic: asked.Topic, Schema: pulsar.NewBytesSchema(nil), SchemaValueType: reflect.TypeFor[[]byte](),
-	})
+	typed, err := asked.Own.typed()
 	if err != nil {
 		return nil, err
 	}
-	return d.kept(view), nil
+	options := pulsar.TableViewOptions{
+		Topic: asked.Topic, Schema: pulsar.NewBytesSchema(nil), SchemaValueType: reflect.TypeFor[[]byte](),
+	}
+	if typed.hasValues() {
+		options.Schema, options.SchemaValueType = typed.schema, typed.value
+	}
+	view, err := object[pulsar.Client](d, asked.Client).CreateTableView(options)
+	if err != nil {
+		return nil, err
+	}
+	return d.keptTyped(view, typed), nil
 }
 
 func (d *driver) table(asked *request) (any, error) {
-	return object[pulsar.TableView](d, asked.View).Entries(), nil
+	rows := object[pulsar.TableView](d, asked.View).Entries()
+	if !d.typedOf(asked.View).hasValues() {
+		return rows, nil
+	}
+	texts := map[string][]byte{}
+	for key, value := range rows {
+		text, err := told(value)
+		if err != nil {
+			return nil, err
+		}
+		texts[key] = text
+	}
+	return texts, nil
 }
 
 // -- transactions

@@ -76,12 +76,30 @@ type outgoing struct {
 	Key            string
 	OrderingKey    string `json:"ordering_key"`
 	Properties     map[string]string
-	EventTimeMs    *int64 `json:"event_time_ms"`
-	SequenceID     *int64 `json:"sequence_id"`
-	DeliverAfterMs *int64 `json:"deliver_after_ms"`
+	EventTimeMs    *int64        `json:"event_time_ms"`
+	SequenceID     *int64        `json:"sequence_id"`
+	DeliverAfterMs *int64        `json:"deliver_after_ms"`
+	Own            *schemaChoice `json:"schema"`
 }
 
-func (fields outgoing) message() *pulsar.ProducerMessage {
+// The message of a producer whose values are typed, unless the message has a schema of its own.
+func (fields outgoing) message(typed *typedAs) (*pulsar.ProducerMessage, error) {
+	own, err := fields.Own.typed()
+	if err != nil {
+		return nil, err
+	}
+	message := fields.untyped()
+	if own != nil {
+		message.Schema, typed = own.schema, own
+	}
+	if typed.hasValues() && fields.Value != nil {
+		message.Payload = nil
+		message.Value, err = typed.parsed(fields.Value)
+	}
+	return message, err
+}
+
+func (fields outgoing) untyped() *pulsar.ProducerMessage {
 	message := &pulsar.ProducerMessage{
 		Payload:     fields.Value,
 		Key:         fields.Key,
@@ -99,11 +117,20 @@ func (fields outgoing) message() *pulsar.ProducerMessage {
 }
 
 // A message as the application sees it.
-func (d *driver) seen(message pulsar.Message) any {
+func (d *driver) seen(message pulsar.Message, typed *typedAs) (any, error) {
+	value, err := append([]byte{}, message.Payload()...), error(nil)
+	if typed.hasValues() {
+		value, err = typed.read(message)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return map[string]any{
 		"object":           d.kept(message),
 		"message_id":       message.ID().Serialize(),
-		"value":            append([]byte{}, message.Payload()...),
+		"value":            value,
+		"data":             message.Payload(),
+		"schema_version":   message.SchemaVersion(),
 		"key":              textOrNil(message.Key()),
 		"ordering_key":     textOrNil(message.OrderingKey()),
 		"properties":       message.Properties(),
@@ -112,7 +139,7 @@ func (d *driver) seen(message pulsar.Message) any {
 		"event_time_ms":    message.EventTime().UnixMilli(),
 		"topic":            message.Topic(),
 		"producer_name":    message.ProducerName(),
-	}
+	}, nil
 }
 
 func messageID(named string) (pulsar.MessageID, error) {
