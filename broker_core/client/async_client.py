@@ -176,10 +176,13 @@ class AsyncClient:
 
     # -- schemas
 
-    async def get_schema(self, topic: str, version: int | None = None) -> VersionedSchema | None:
-        """The latest schema of ``topic``, or the one that ``version`` names; None if it has none. A version is asked
-        for once."""
-        return await self._network.schemas.get(TopicName.parse(topic), version)
+    async def get_schema(self, topic: str, version: int | None = None, *, anew: bool = False) -> VersionedSchema | None:
+        """The latest schema of ``topic``, or the one that ``version`` names; None if it has none.
+
+        A version is asked for once, unless ``anew`` says to ask again: that of a topic which was deleted and made anew
+        is another one.
+        """
+        return await self._network.schemas.get(TopicName.parse(topic), version, anew=anew)
 
     async def get_or_create_schema(self, topic: str, schema: SchemaInfo) -> int:
         """The version that ``schema`` has on ``topic``, which gets it if it has it not.

@@ -13,6 +13,8 @@ from broker_core.schemas.info import SchemaInfo, SchemaType
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from broker_core.values.decoder import ValueDecoder
+
 OnBadRecord = Literal["fail", "null", "skip", "dead-letter"]
 SchemalessAs = Literal["schema", "null", "bad"]
 
@@ -49,14 +51,18 @@ class TypedValues:
         """Whether the schema says what keys are, too."""
         return self.schema.type is SchemaType.KEY_VALUE
 
+    def decoder(self) -> ValueDecoder:
+        """A decoder into the columns, which knows no version yet. PulsarishError where there can be none."""
+        from broker_core.values.decoder import ValueDecoder
+
+        return ValueDecoder(self.schema, recursive_depth=self.rules.recursive_depth)
+
     def columns(self) -> dict[str, list[pa.Field]]:
         """The columns that stand in place of ``value`` and, of KEY_VALUE, of ``key``. PulsarishError where there can be
         none."""
         import pyarrow as pa
 
-        from broker_core.values.decoder import ValueDecoder
-
-        found = ValueDecoder(self.schema, recursive_depth=self.rules.recursive_depth).arrow
+        found = self.decoder().arrow
         key, value = (found.field(KEY).type, found.field(VALUE).type) if self.has_keys else (None, found)
         is_lifted = self.rules.flatten and pa.types.is_struct(value)
         columns = {VALUE: list(value) if is_lifted else [pa.field(VALUE, value)]}

@@ -92,7 +92,7 @@ class BadRecords:
             [*self._properties(dict(before or ()), rows, flaw).items()] for before, flaw in zip(own, flaws, strict=True)
         ]
         columns["properties"] = pa.array(letters, pa.map_(pa.string(), pa.string()))
-        with self._client.write_rows(self._rules.dead_letter_topic) as writer:
+        with self._client.write_rows(self._rules.dead_letter_topic, chunking_enabled=True) as writer:
             writer.write(pa.record_batch(columns))
             writer.flush()
 

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
-from broker_core.values.decoder import ValueDecoder
 from broker_core.values.decoding import Flaw
 from pulsarish_spark.places.topics import TopicPartition
 from pulsarish_spark.rows.columns import ColumnMaker
@@ -40,7 +39,7 @@ class TypedRowMaker:
         self._topic = key.topic
         self._typed = typed
         self._schema = columns.arrow_schema()
-        self._decoder = ValueDecoder(typed.schema, recursive_depth=typed.rules.recursive_depth)
+        self._decoder = typed.decoder()
         self._unreadable: dict[int, str] = {}
         self._names = columns.names
         partitioned = name != key.topic
@@ -94,7 +93,8 @@ class TypedRowMaker:
                 self._fetch(version)
 
     def _fetch(self, version: int) -> None:
-        writer = self._client.get_schema(self._topic, version)
+        # Asked for anew: this process may know the version from before the topic was deleted and made anew.
+        writer = self._client.get_schema(self._topic, version, anew=True)
         if writer is None:
             self._unreadable[version] = f"the topic has no version {version} of its schema"
             return

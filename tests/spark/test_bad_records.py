@@ -127,6 +127,14 @@ def test_dead_letters_are_the_messages_as_they_were(cell: Broker, start: Start, 
     assert properties == {"mine": "1", "REAL_TOPIC": name, "ORIGIN_SCHEMA_VERSION": "0"}
 
 
+def test_dead_letter_may_be_larger_than_an_entry(cell: Broker, topic: str) -> None:
+    """What came in chunks goes on in chunks."""
+    bad, large = f"{topic}-bad", BAD + bytes(6_000_000)
+    send(cell, topic, ORDER, [large], producer={"chunking_enabled": True, "batching_enabled": False})
+    assert read(cell, topic, onBadRecord="dead-letter", deadLetterTopic=bad) == []
+    assert [letter["value"] for letter in letters(cell, bad)] == [large]
+
+
 def test_dead_letter_topic_that_is_read_is_refused(cell: Broker, topic: str) -> None:
     """A bad record would come again for ever."""
     send(cell, topic, ORDER, [BAD])
@@ -168,8 +176,6 @@ def test_version_that_the_topic_does_not_have(cell: Broker, topic: str) -> None:
     options: dict[str, Any] = {"valueFormat": "avro", "valueSchema": LARGER.data.decode()}
     if cell.kind == "pulsarish":  # Apache Pulsar gives nobody a version from before a deletion.
         assert read(cell, topic, **options) == [{"id": 1, "city": "c1", "note": "none"}]
-    topic = f"{topic}-forced"  # Another one: a client asks for a version once.
-    send(cell, topic, ORDER, orders(ORDER, 1))
     cell.admin("DELETE", f"schemas/public/default/{topic}/schema?force=true")
     with pytest.raises(BadRecordError, match=r"schema version 0, cannot be decoded: .* has no version 0 of its schema"):
         read(cell, topic, **options)

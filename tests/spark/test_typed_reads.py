@@ -153,6 +153,16 @@ def test_schema_that_cannot_be_had_is_an_error_with_a_way_out(cell: Broker, topi
     assert read(cell, topics=f"{topic},{topic}-same", schemalessAs="null").num_rows == 2
 
 
+def test_topic_that_was_made_anew_has_other_versions(cell: Broker, topic: str) -> None:
+    """Of the same numbers, and this process has read the former ones."""
+    send(cell, topic, ORDER, orders(ORDER, 1))
+    assert values(cell, topic) == [{"id": 1, "city": "c1"}]
+    cell.delete(topic)
+    other = record({"name": "count", "type": "int"}, {"name": "note", "type": "string"})
+    send(cell, topic, other, [avro_bytes(other, {"count": 3, "note": "n"})])
+    assert values(cell, topic) == [{"count": 3, "note": "n"}]
+
+
 def test_spark_shows_the_reason_at_load(spark: SparkSession, cell: Broker, topic: str) -> None:
     """Where the DataFrame is made, not in its first task."""
     send(cell, topic, None, [b"x"])
@@ -228,6 +238,38 @@ def test_record_within_itself_takes_a_depth(cell: Broker, topic: str) -> None:
     with pytest.raises(ConfigError, match=r"values cannot be columns: next: record Node is within itself"):
         read(cell, topic)
     assert values(cell, topic, recursiveDepth=1) == [{"id": 1, "next": {"id": 2, "next": None}}]
+
+
+MS = 1_700_000_000_123
+DAY = 10_957  # 2000-01-01
+PRIMITIVES = [
+    ("BOOLEAN", b"\1", "boolean", "true"),
+    ("INT8", b"\xfe", "tinyint", "-2"),
+    ("INT16", b"\1\2", "smallint", "258"),
+    ("INT32", b"\xff\xff\xff\xff", "int", "-1"),
+    ("INT64", (1).to_bytes(8, "big"), "bigint", "1"),
+    ("FLOAT", bytes.fromhex("3fc00000"), "float", "1.5"),
+    ("DOUBLE", bytes.fromhex("c004000000000000"), "double", "-2.5"),
+    ("STRING", "é".encode(), "string", "é"),
+    ("DATE", MS.to_bytes(8, "big"), "timestamp", "2023-11-14 22:13:20.123"),
+    ("TIME", (1000).to_bytes(8, "big"), "bigint", "1000000000"),
+    ("TIMESTAMP", MS.to_bytes(8, "big"), "timestamp", "2023-11-14 22:13:20.123"),
+    ("INSTANT", (1).to_bytes(8, "big") + (5000).to_bytes(4, "big"), "timestamp", "1970-01-01 00:00:01.000005"),
+    ("LOCAL_DATE", DAY.to_bytes(8, "big"), "date", "2000-01-01"),
+    ("LOCAL_TIME", (10**9).to_bytes(8, "big"), "bigint", "1000000000"),
+    ("LOCAL_DATE_TIME", DAY.to_bytes(8, "big") + (10**9).to_bytes(8, "big"), "timestamp_ntz", "2000-01-01 00:00:01"),
+]
+
+
+def test_every_primitive_type_is_a_column_of_spark(spark: SparkSession, cell: Broker, topic: str) -> None:
+    """By the topic's schema, and named by the user."""
+    for name, payload, kind, shown in PRIMITIVES:
+        one = f"{topic}-{name}"
+        send(cell, one, SchemaInfo(SchemaType[name]), [payload, None])
+        for form in ("schema", name.lower()):
+            frame = spark_read(spark, cell, one, columns="value", valueFormat=form)
+            assert frame.schema["value"].dataType.simpleString() == kind
+            assert {row[0] for row in frame.selectExpr("cast(value as string)").collect()} == {shown, None}
 
 
 NESTED = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import fastavro
@@ -39,9 +39,17 @@ def orders(schema: SchemaInfo, *ids: int, **more: Any) -> list[bytes]:
     return [avro_bytes(schema, {"id": each, "city": f"c{each}", **more}) for each in ids]
 
 
-def send(cell: Broker, topic: str, schema: SchemaInfo | None, payloads: Sequence[bytes | None], **options: Any) -> None:
+def send(
+    cell: Broker,
+    topic: str,
+    schema: SchemaInfo | None,
+    payloads: Sequence[bytes | None],
+    *,
+    producer: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> None:
     """Send payloads as they are by a producer with this schema; ``options`` are those of each message."""
-    with Client(cell.service_url) as client, client.create_producer(topic, schema=schema) as producer:
+    with Client(cell.service_url) as client, client.create_producer(topic, schema=schema, **producer or {}) as sender:
         for payload in payloads:
-            producer.send_async(payload, **options)
-        producer.flush()
+            sender.send_async(payload, **options)
+        sender.flush()

@@ -46,13 +46,14 @@ class TopicSchemas:
         self._known_bytes = 0
         self._asking: dict[_Question, asyncio.Task[VersionedSchema | None]] = {}
 
-    async def get(self, topic: TopicName, version: int | None = None) -> VersionedSchema | None:
-        """The latest schema of ``topic``, or the one that ``version`` names; None if there is none."""
+    async def get(self, topic: TopicName, version: int | None = None, *, anew: bool = False) -> VersionedSchema | None:
+        """The latest schema of ``topic``, or the one that ``version`` names; None if there is none. ``anew``: a version
+        is asked for though it is known."""
         base = topic.base
         if version is None:
             return await self._ask(base, None)
         question = (base, version)
-        if (known := self._known.get(question)) is not None:
+        if not anew and (known := self._known.get(question)) is not None:
             return known
         task = self._asking.get(question)
         if task is None:
@@ -113,10 +114,9 @@ class TopicSchemas:
         return found
 
     def _keep(self, question: _Question, found: VersionedSchema) -> None:
-        if question in self._known:
-            return
+        before = self._known.pop(question, None)  # Another one, where the topic was deleted and made anew.
+        self._known_bytes += len(found.info.data) - (0 if before is None else len(before.info.data))
         self._known[question] = found
-        self._known_bytes += len(found.info.data)
         while self._known_bytes > KNOWN_BYTES_MAX and len(self._known) > 1:
             _, oldest = self._known.popitem(last=False)
             self._known_bytes -= len(oldest.info.data)
