@@ -182,12 +182,13 @@ def _fixed_array(target: Target, cells: Cells, values: NDArray[np.int64], presen
         parts = [cols.numbers(words[:, part].astype(np.int64), present) for part in range(3)]
         return pa.Array.from_buffers(DURATION, len(values), [cols.validity(present)], children=parts)
     if pa.types.is_string(target.arrow):
-        texts = [None if each is None else _uuid(each) for each in plain.to_pylist()]
+        texts = [None if each is None else uuid_text(each) for each in plain.to_pylist()]
         return pa.array(texts, pa.string())
     return plain
 
 
-def _uuid(data: bytes) -> str:
+def uuid_text(data: bytes) -> str:
+    """A UUID as it is written for people."""
     text = data.hex()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 

@@ -11,17 +11,24 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from decimal import Decimal, InvalidOperation
+import struct
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
 from broker_core.schemas.avro.types import Array, Enum, Fixed, Map, NoDefault, Primitive, Record, Union
-from broker_core.values.decoding import Decoded, Flaw
-from broker_core.values.targets import Target
+from broker_core.values.decoding import Decoded, Flaw, uuid_text
+from broker_core.values.targets import DURATION, Target
+from broker_core.wire.batch import columns as cols
 
 _SIZES: Final = {"int": 31, "long": 63}
+_LONGS: Final = 1 << 63
+_DIGITS: Final = Context(prec=76)
+_PATH_MAX: Final = 150
+_VALUE_MAX: Final = 40
 _TOGETHER: Final = frozenset(("boolean", "int", "long", "float", "double", "string"))
 """Types that Arrow reads from JSON as they are."""
 
@@ -67,25 +74,40 @@ def _is_read_together(target: Target) -> bool:
 
 def _read_together(target: Target, values: pa.Array) -> pa.Array | None:
     """All rows, or None if one of them is null, or anything that Arrow's reader does not take."""
-    if values.null_count or not len(values) or not isinstance(target.avro, Record):
-        return None
-    texts = values.to_pylist()
-    joined = b"\n".join(texts)
-    # Rows are lines to Arrow, and a line may hold none or several values: those cannot be told from each other then.
-    if joined.count(b"\n") != len(texts) - 1 or not all(map(bytes.strip, texts)):
+    joined = _joined_rows(values) if isinstance(target.avro, Record) else None
+    if joined is None:
         return None
     schema = pa.schema(list(target.arrow))
     options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     # One block: rows may be larger than the default of it.
-    reading = arrow_json.ReadOptions(use_threads=False, block_size=len(joined) + 1)
+    reading = arrow_json.ReadOptions(use_threads=False, block_size=joined.size + 1)
     try:
         found = arrow_json.read_json(pa.BufferReader(joined), reading, options)
     except pa.ArrowInvalid:
         return None
-    if found.num_rows != len(texts):
+    if found.num_rows != len(values):
         return None
     columns = [_joined(column) for column in found.columns]
     return pa.StructArray.from_arrays(columns, fields=list(target.arrow))
+
+
+def _joined_rows(values: pa.Array) -> pa.Buffer | None:
+    """All rows as lines, or None if one is null, or no object in braces.
+
+    Arrow's reader does not look at the ends of lines: a row must begin and end with a brace, as no value goes on
+    with one behind another. A lone ``null`` ends its process, and it takes text for UTF-8 that is not.
+    """
+    data, offsets, _ = cols.ByteColumn.of(values).arrays
+    if values.null_count or not len(values) or (offsets[1:] == offsets[:-1]).any():
+        return None
+    if (data[offsets[:-1]] != ord("{")).any() or (data[offsets[1:] - 1] != ord("}")).any():
+        return None
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return None
+    lines = pc.binary_join_element_wise(values, b"\n", b"")
+    return lines.buffers()[2]
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
@@ -102,22 +124,24 @@ def _loaded(text: bytes) -> Any:
         raise _MisfitError(f"it is not JSON: {error}") from error
 
 
-def _shown(target: Target, value: Any, path: str) -> Any:
+def _shown(target: Target, value: Any, path: str, is_default: bool = False) -> Any:
     if value is None:
         return None
     match target.avro:
         case Record():
-            return _record(target, target.avro, value, path)
+            return _record(target, target.avro, value, path, is_default)
         case Array():
             if not isinstance(value, list):
                 raise _misfit(path, value, "an array")
-            return [_shown(target.parts[0], each, f"{path}[{at}]") for at, each in enumerate(value)]
+            return [_shown(target.parts[0], each, f"{path}[{at}]", is_default) for at, each in enumerate(value)]
         case Map():
             if not isinstance(value, dict):
                 raise _misfit(path, value, "a map")
-            return [(key, _shown(target.parts[1], each, f"{path}.{key}")) for key, each in value.items()]
+            return [
+                (_text(key), _shown(target.parts[1], each, f"{path}.{key}", is_default)) for key, each in value.items()
+            ]
         case Union():
-            return _member(target, value, path)
+            return _member(target, value, path, is_default)
         case Enum():
             if value in target.avro.symbols:
                 return value
@@ -125,50 +149,52 @@ def _shown(target: Target, value: Any, path: str) -> Any:
                 raise _misfit(path, value, f"a symbol of enum {target.avro.name.full}")
             return target.avro.default
         case Fixed():
-            data = _bytes(value, path)
-            return _decimal(target, value, path) if pa.types.is_decimal(target.arrow) else data
-    return _primitive(target, target.avro, value, path)
+            return _fixed(target, value, path, is_default)
+    return _primitive(target, target.avro, value, path, is_default)
 
 
-def _record(target: Target, record: Record, value: Any, path: str) -> dict[str, Any]:
+def _record(target: Target, record: Record, value: Any, path: str, is_default: bool = False) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _misfit(path, value, f"record {record.name.full}")
     shown = {}
     for each, part in zip(record.fields, target.parts, strict=True):
         below = f"{path}.{each.name}" if path else each.name
-        found = value.get(each.name, None if isinstance(each.default, NoDefault) else each.default)
-        shown[each.name] = _shown(part, found, below)
+        if each.name in value:
+            shown[each.name] = _shown(part, value[each.name], below, is_default)
+        else:
+            default = None if isinstance(each.default, NoDefault) else each.default
+            shown[each.name] = _shown(part, default, below, is_default=True)
     return shown
 
 
-def _member(target: Target, value: Any, path: str) -> dict[str, Any]:
+def _member(target: Target, value: Any, path: str, is_default: bool = False) -> dict[str, Any]:
     """The first member that takes the value: JSON does not say which one was meant."""
     for name, part in zip(target.names, target.parts, strict=True):
         try:
-            return {**dict.fromkeys(target.names), name: _shown(part, value, path)}
+            return {**dict.fromkeys(target.names), name: _shown(part, value, path, is_default)}
         except _MisfitError:
             continue
     raise _misfit(path, value, "a member of the union")
 
 
-def _primitive(target: Target, schema: Primitive, value: Any, path: str) -> Any:
+def _primitive(target: Target, schema: Primitive, value: Any, path: str, is_default: bool = False) -> Any:
     if pa.types.is_decimal(target.arrow):
-        return _decimal(target, value, path)
+        return _decimal(target, value, path, is_default)
     match schema.kind:
         case "boolean":
             if not isinstance(value, bool):
                 raise _misfit(path, value, "a boolean")
             return value
         case "int" | "long":
-            return _time(target, schema, _integer(schema.kind, value, path))
+            return _time(target, schema, _integer(schema.kind, value, path), path)
         case "float" | "double":
             return _double(value, path)
         case "bytes":
-            return _bytes(value, path)
+            return _bytes(value, path, is_default)
         case "string":
             if not isinstance(value, str):
                 raise _misfit(path, value, "a text")
-            return value
+            return _text(value)
     raise _misfit(path, value, "null")
 
 
@@ -195,28 +221,49 @@ def _double(value: Any, path: str) -> float:
         raise _misfit(path, value, "a number") from error
 
 
-def _time(target: Target, schema: Primitive, number: int) -> Any:
+def _time(target: Target, schema: Primitive, number: int, path: str) -> Any:
     """A number in the unit of its column: a day, or microseconds."""
     logical = str(schema.properties.get("logicalType", ""))
-    if pa.types.is_date(target.arrow):
+    if target.arrow.bit_width == 32:
         return number
-    return number * 1000 if logical.endswith("-millis") else number // 1000 if logical.endswith("-nanos") else number
+    micros = number * 1000 if logical.endswith("-millis") else number // 1000 if logical.endswith("-nanos") else number
+    if not -_LONGS <= micros < _LONGS:
+        raise _misfit(path, number, "a time that microseconds can say since 1970")
+    return micros
 
 
-def _bytes(value: Any, path: str) -> bytes:
-    """Base64, as clients in Java write it, or text, as those in Python do."""
+def _fixed(target: Target, value: Any, path: str, is_default: bool) -> Any:
+    if pa.types.is_decimal(target.arrow):
+        return _decimal(target, value, path, is_default)
+    if pa.types.is_string(target.arrow) and isinstance(value, str) and not is_default:
+        return _text(value)
+    data = _bytes(value, path, is_default)
+    if pa.types.is_string(target.arrow):
+        return uuid_text(data.ljust(16, b"\0")[:16])
+    return (
+        dict(zip(DURATION.names, struct.unpack("<3I", data.ljust(12, b"\0")[:12]), strict=True))
+        if target.arrow == DURATION
+        else data
+    )
+
+
+def _bytes(value: Any, path: str, is_default: bool) -> bytes:
+    """Base64, as clients in Java write it, or text, as those in Python do. A default of the schema has a character for
+    each byte."""
     if not isinstance(value, str):
         raise _misfit(path, value, "bytes")
+    if is_default:
+        return value.encode("latin-1", "replace")
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        return value.encode()
+        return value.encode("utf-8", "replace")
 
 
-def _decimal(target: Target, value: Any, path: str) -> Decimal:
+def _decimal(target: Target, value: Any, path: str, is_default: bool) -> Decimal:
     try:
-        number = Decimal(str(value)) if isinstance(value, int | float | str) else Decimal("NaN")
-        quantized = number.quantize(Decimal(1).scaleb(-target.arrow.scale))
+        number = _number_of(target, value, path, is_default)
+        quantized = number.quantize(Decimal(1).scaleb(-target.arrow.scale), context=_DIGITS)
     except (InvalidOperation, ValueError) as error:
         raise _misfit(path, value, "a decimal") from error
     if not quantized.is_finite() or len(quantized.as_tuple().digits) > target.arrow.precision:
@@ -224,6 +271,29 @@ def _decimal(target: Target, value: Any, path: str) -> Decimal:
     return quantized
 
 
+def _number_of(target: Target, value: Any, path: str, is_default: bool) -> Decimal:
+    if is_default:
+        return Decimal(int.from_bytes(_bytes(value, path, is_default), "big", signed=True)).scaleb(-target.arrow.scale)
+    return Decimal(str(value)) if isinstance(value, int | float | str) else Decimal("NaN")
+
+
+def _text(value: str) -> str:
+    """Text that can be written. JSON may have halves of characters, which Java writes as question marks."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
 def _misfit(path: str, value: Any, wanted: str) -> _MisfitError:
-    shown = json.dumps(value)
-    return _MisfitError(f"{path or 'it'}: {shown[:40]}{'...' if len(shown) > 40 else ''} is not {wanted}")
+    return _MisfitError(
+        f"{_shortened(path, _PATH_MAX) or 'it'}: {_shortened(_told(value), _VALUE_MAX)} is not {wanted}"
+    )
+
+
+def _told(value: Any) -> str:
+    """A value as JSON has it, but for what is within an array or an object."""
+    if value and isinstance(value, list | dict):
+        return "[...]" if isinstance(value, list) else "{...}"
+    return json.dumps(value)
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -89,6 +89,60 @@ def test_rows_are_not_taken_for_each_other() -> None:
     assert found.rows.to_pylist() == [None, None, {"a": 3}]
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["null", '{"s": "a"}'],
+        ['{"s": "a"}{"r":', '{"z": 3}}'],
+        ['{"s": "a"}{"r": {}', '{"s": "b"}'],
+        ['{"s": "a', '"}'],
+        ['{"s": "a"} ', '{"s":\n"b"}', '{"s": "c"}{}'],
+        [b'{"s": "\xff"}', '{"s": "b"}'],
+        ['{"s": "\\ud800"}', '{"s": "b"}'],
+    ],
+)
+def test_rows_together_are_what_each_is_alone(rows: list[str | bytes]) -> None:
+    """Halves of values that would fit, a lone null, of which Arrow's reader dies, and text that is none."""
+    schema = "{s:?string, r:?Y{z:?int}}"
+    alone = [decoded(schema, [each]) for each in rows]
+    together = decoded(schema, [*rows])
+    assert together.rows.to_pylist() == [each.rows[0].as_py() for each in alone]
+    assert [each.row for each in together.flaws] == [row for row, each in enumerate(alone) if each.flaws]
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ('{a:bytes="\\u00ff\\u0000"}', b"\xff\0"),
+        ('{a:bytes decimal(4,2)="\\u0001\\u0000"}', Decimal("2.56")),
+        ('{a:fixed(3)="abc"}', b"abc"),
+        ('{a:X{y:bytes="AAE="}={}}', {"y": b"AAE="}),
+        ('{a:array<bytes>=["AAE="]}', [b"AAE="]),
+    ],
+)
+def test_default_is_what_avro_says(schema: str, shown: Any) -> None:
+    """A character for each byte, where a payload has base64."""
+    assert decoded(schema, ["{}"]).rows.to_pylist() == [{"a": shown}]
+
+
+def test_fixed_types_are_shown() -> None:
+    types = [("uuid", 16), ("duration", 12)]
+    fields = [
+        {"name": name, "type": {"type": "fixed", "name": name, "size": size, "logicalType": name}}
+        for name, size in types
+    ]
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+    found = decoded(schema, [json.dumps({"uuid": "u", "duration": "AQAAAAIAAAADAAAA"})])
+    assert found.rows.to_pylist() == [{"uuid": "u", "duration": {"months": 1, "days": 2, "millis": 3}}]
+
+
+def test_time_beyond_microseconds_is_a_flaw() -> None:
+    found = decoded("{a:long timestamp-millis}", ['{"a": 9223372036854775807}'])
+    assert [tuple(each) for each in found.flaws] == [
+        (0, "a: 9223372036854775807 is not a time that microseconds can say since 1970")
+    ]
+
+
 _VALUES = st.fixed_dictionaries(
     {},
     optional={
