@@ -17,6 +17,7 @@
     |- QueueFullError              more is waiting to be sent than the producer's limits allow; nothing was sent
     |- RowsUnconfirmedError        a columnar write failed; says which rows may or may not be stored
     |- TransactionHasOperationFailedError  something in a transaction failed, so that it was not committed
+    |- UnreadableValueError        a message's value is not what its schema says; nothing is wrong with the topic
     |- StorageError
     |  |- DataDirLockedError       another process owns the data directory
     |  |- DataFormatError          the data directory is of another format, or its catalogue is damaged
@@ -141,6 +142,10 @@ class TransactionHasOperationFailedError(PulsarishError):
 
     ``__cause__`` is the first of these failures.
     """
+
+
+class UnreadableValueError(PulsarishError):
+    """A payload is no value of its schema, or its schema is not known: which message, version and field it is about."""
 
 
 class StorageError(PulsarishError):

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar, Unpack, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
 from broker_core.base.errors import OperationTimeoutError, PulsarishError, TopicNotFoundError, UsageError
 from broker_core.base.names import NamespaceName, TopicName
@@ -32,6 +32,7 @@ from broker_core.client.consuming.consumer import AsyncConsumer
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
 from broker_core.client.producing.producer import AsyncProducer
+from broker_core.client.schemas.schema import Schema
 from broker_core.client.settings.config import (
     ClientConfig,
     ConsumerConfig,
@@ -234,9 +235,13 @@ class AsyncClient:
         self._keep(reader.consumer)
         return reader
 
-    async def create_table_view(self, topic: str) -> AsyncTableView:
-        """The latest value of each key of ``topic``, kept up to date; returns when it holds what is published now."""
-        return self._keep(await AsyncTableView.create(self._network, TopicName.parse(topic)))
+    async def create_table_view(self, topic: str, schema: Schema[Any] | None = None) -> AsyncTableView:
+        """The latest value of each key of ``topic``, kept up to date; returns when it holds what is published now.
+
+        Values are those of ``schema``, None: bytes. Of separated pairs keys are those of the pair, if Python can look
+        them up.
+        """
+        return self._keep(await AsyncTableView.create(self._network, TopicName.parse(topic), schema))
 
     # -- transactions
 

@@ -45,6 +45,15 @@ def joined(key: bytes | None, value: bytes | None) -> bytes:
     return b"".join(_LENGTH.pack(-1) if each is None else _LENGTH.pack(len(each)) + each for each in (key, value))
 
 
+def divided_payload(payload: bytes) -> tuple[bytes | None, bytes | None]:
+    """The two payloads in one, None for a null; KeyValueError."""
+    key, rest = _nullable_part(payload)
+    value, rest = _nullable_part(rest)
+    if rest:
+        raise KeyValueError(f"{len(rest)} bytes follow the key and the value")
+    return key, value
+
+
 def from_json(text: bytes) -> bytes:
     """Two definitions as the admin REST has them, an object in which an empty text stands for no definition."""
     try:
@@ -74,13 +83,19 @@ def _loaded(definition: bytes) -> object:
 
 def _part(data: bytes) -> tuple[bytes, bytes]:
     """A part behind its length, and what follows."""
+    part, rest = _nullable_part(data)
+    return part or b"", rest
+
+
+def _nullable_part(data: bytes) -> tuple[bytes | None, bytes]:
+    """The same, None for a part that is null."""
     if len(data) < _LENGTH.size:
-        raise KeyValueError("a definition has no length")
+        raise KeyValueError("a part has no length")
     (length,) = _LENGTH.unpack_from(data)
     end = _LENGTH.size + max(length, 0)
     if length < -1 or end > len(data):
-        raise KeyValueError(f"a definition says that it has {length} bytes, and {len(data) - _LENGTH.size} are there")
-    return data[_LENGTH.size : end], data[end:]
+        raise KeyValueError(f"a part says that it has {length} bytes, and {len(data) - _LENGTH.size} are there")
+    return None if length < 0 else data[_LENGTH.size : end], data[end:]
 
 
 def _info(part: str, data: bytes, info: SchemaInfo) -> SchemaInfo:

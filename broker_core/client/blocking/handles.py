@@ -32,7 +32,6 @@ from broker_core.client.consuming.consumer import (
 )
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.consuming.table_view import AsyncTableView
-from broker_core.client.messages.file_value import FileValue
 from broker_core.client.messages.message import Message
 from broker_core.client.messages.outgoing import MessageFields, OnSent, OutgoingMessage
 from broker_core.client.producing.producer import AsyncProducer
@@ -252,15 +251,16 @@ class Producer(Handle[AsyncProducer]):
 
     def send(
         self,
-        value: bytes | str | FileValue | None,
+        value: object,
         *,
         txn: Transaction | None = None,
         **fields: Unpack[MessageFields],
     ) -> MessageId:
         """Send one message and return its id when the broker has stored it.
 
-        In a transaction it is read once that is committed. A ``FileValue`` must stay as it is until then. Raises
-        UsageError (too large), QueueFullError, SendUnconfirmedError (outcome unknown), InvalidTxnStatusError (the
+        ``value``: bytes or text, or one that the producer's schema takes; None: a null value. In a transaction it is
+        read once that is committed. A ``FileValue`` must stay as it is until then. Raises UsageError (too large, or no
+        value of the schema), QueueFullError, SendUnconfirmedError (outcome unknown), InvalidTxnStatusError (the
         transaction has ended) or what the broker answers.
         """
         self._thread.check_caller()
@@ -271,7 +271,7 @@ class Producer(Handle[AsyncProducer]):
 
     def send_async(
         self,
-        value: bytes | str | FileValue | None,
+        value: object,
         *,
         callback: OnSent | None = None,
         txn: Transaction | None = None,
@@ -287,7 +287,7 @@ class Producer(Handle[AsyncProducer]):
 
     def send_future(
         self,
-        value: bytes | str | FileValue | None,
+        value: object,
         *,
         txn: Transaction | None = None,
         **fields: Unpack[MessageFields],
@@ -357,7 +357,19 @@ class Consumer(Handle[AsyncConsumer]):
         """The next message. Raises OperationTimeoutError when none came in ``timeout_s`` (None: wait for ever)."""
         self._thread.check_process()
         message = self._inner.take()
-        return self._wait_for_message(timeout_s) if message is None else message
+        if message is None:
+            message = self._wait_for_message(timeout_s)
+        if self._inner.lacks_schema(message):
+            self._learn_schema(message)
+        return message
+
+    def _learn_schema(self, message: Message) -> None:
+        """Ask for the version with which a taken message was written; an interrupt gives the message back."""
+        try:
+            self._thread.run(self._inner.learn_schemas([message]))
+        except BaseException:
+            self._thread.post(self._inner.batches.keep, [message])
+            raise
 
     def batch_receive(
         self,
@@ -498,7 +510,7 @@ class Reader(Handle[AsyncReader]):
 class TableView(Handle[AsyncTableView]):
     """The latest value of each key of a topic: a mapping that others write. Looking never waits."""
 
-    def __getitem__(self, key: str) -> bytes:
+    def __getitem__(self, key: Any) -> Any:
         return self._inner.values[key]
 
     def __contains__(self, key: object) -> bool:
@@ -507,14 +519,14 @@ class TableView(Handle[AsyncTableView]):
     def __len__(self) -> int:
         return len(self._inner.values)
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._inner.values.copy())
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: Any) -> Any:
         """The value of ``key``, None if it has none."""
         return self._inner.values.get(key)
 
-    def snapshot(self) -> dict[str, bytes]:
+    def snapshot(self) -> dict[Any, Any]:
         """All keys and values of this moment."""
         return self._inner.values.copy()
 

@@ -22,10 +22,12 @@ from broker_core.client.client_stats import ConsumerCounters, ConsumerStats
 from broker_core.client.connecting.network import Network
 from broker_core.client.consuming.consumer_topics import ConsumerTopics, Wanted
 from broker_core.client.consuming.context import ConsumerContext, MixedKeys
+from broker_core.client.consuming.decoding import Decoding
 from broker_core.client.consuming.receiver_queue import ReceiverQueue
 from broker_core.client.consuming.topic_consumer import TopicConsumer
 from broker_core.client.dead_letters.dead_letters import LetterRouting
 from broker_core.client.messages.message import LastMessage, Message, Source, StartPoint, message_id_at
+from broker_core.client.schemas.schema import Schema
 from broker_core.client.settings.callbacks import Interceptors
 from broker_core.client.settings.config import ConsumerConfig, InitialPosition
 from broker_core.client.transactions.transaction import AsyncTransaction
@@ -177,7 +179,7 @@ class BatchReceiving:
 class AsyncConsumer:
     """Receives from a subscription. Made by ``AsyncClient.subscribe`` and ``AsyncClient.subscribe_pattern``.
 
-    It has 31 methods, one for each call of Pulsar's consumers; most are passed on to one of its parts.
+    It has 34 methods, one for each call of Pulsar's consumers; most are passed on to one of its parts.
     """
 
     def __init__(
@@ -200,6 +202,7 @@ class AsyncConsumer:
         self._interceptors = Interceptors(config.interceptors)
         self.batches = BatchReceiving(self, network, self._queue.wake)
         self._letters = LetterRouting(network, topics, subscription, config)
+        self._decoding = Decoding(network.schemas, config.schema) if isinstance(config.schema, Schema) else None
         mixed_keys = MixedKeys(subscription) if config.type == "key_shared" else None
         self._counters = ConsumerCounters()
         context = ConsumerContext(network, subscription, config, self._queue, self._counters, durable, mixed_keys)
@@ -238,11 +241,13 @@ class AsyncConsumer:
                 while True:
                     message = self.take()
                     if message is not None:
-                        return message
+                        break
                     self.want()
                     await self._network.woken(self.wake_later, self.wake_no_more)
         except TimeoutError:
             raise self.nothing_received(timeout_s) from None
+        await self._readable([message])
+        return message
 
     async def batch_receive(
         self,
@@ -251,7 +256,29 @@ class AsyncConsumer:
         timeout_s: float = TIMEOUT_S_DEFAULT,
     ) -> list[Message]:
         """Several messages at once: what comes until one of the three limits is reached; perhaps none."""
-        return await self.batches.receive(max_messages, max_bytes, timeout_s)
+        messages = await self.batches.receive(max_messages, max_bytes, timeout_s)
+        await self._readable(messages)
+        return messages
+
+    async def _readable(self, messages: list[Message]) -> None:
+        """Return when ``messages``, which were taken, can be read; if that is cut off, the next call has them."""
+        if not any(map(self.lacks_schema, messages)):
+            return
+        try:
+            await self.learn_schemas(messages)
+        except BaseException:
+            self.batches.keep(messages)
+            raise
+
+    def lacks_schema(self, message: Message) -> bool:
+        """Whether ``learn_schemas`` has to be awaited before ``message`` can be read. May be called on any thread."""
+        return self._decoding is not None and not self._decoding.attach(message)
+
+    async def learn_schemas(self, messages: Sequence[Message]) -> None:
+        """Ask for the versions with which ``messages`` were written; those that are not found are told by
+        ``decoded``."""
+        if self._decoding is not None:
+            await self._decoding.learn(messages)
 
     def take(self) -> Message | None:
         """The next message if one is here already."""
@@ -261,6 +288,8 @@ class AsyncConsumer:
             with suppress(IndexError):  # another thread may be quicker
                 return self.batches.kept.popleft()
         message = self._queue.take()
+        if message is not None and self._decoding is not None:
+            self._decoding.attach(message)
         if message is not None and self._interceptors:
             return self._interceptors.passed(lambda each: each.before_consume, message)
         return message

@@ -3,7 +3,8 @@
 
 Reads from the first message on, in the compacted form where there is one, and goes on for as long as it lives. A null
 or empty value removes its key; a message without a key is no row. Keys are text: a key of bytes stands in its base64
-form.
+form. With a schema values are read by it, and a value that cannot be is the end of the view, as it would be wrong
+without it; keys of separated pairs are those of the pair.
 Everything is for the event loop, except that ``values`` may be read on any thread. Invariant: ``values`` is what a
 reader of everything up to some message of each partition would have found. Source: Pulsar docs, "TableView"; PIP-104;
 semantics 7.13.
@@ -16,7 +17,7 @@ import base64
 import logging
 from collections.abc import Callable
 from copy import copy
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from broker_core.base.errors import AlreadyClosedError, OperationTimeoutError, PulsarishError
 from broker_core.base.names import TopicName
@@ -24,12 +25,14 @@ from broker_core.base.positions import MESSAGE_ID_EARLIEST, MessageId
 from broker_core.client.connecting.network import Network
 from broker_core.client.consuming.reader import AsyncReader
 from broker_core.client.messages.message import Message
+from broker_core.client.schemas.key_values import KeyValueSchema
+from broker_core.client.schemas.schema import Schema
 from broker_core.client.settings.callbacks import call_application
 from broker_core.client.settings.config import ReaderConfig
 
 logger = logging.getLogger(__name__)
 
-OnChange: TypeAlias = Callable[[str, bytes | None], None]
+OnChange: TypeAlias = Callable[[Any, Any], None]
 """Called with a key and its new value; None: the key was removed."""
 
 MESSAGES_AT_ONCE: Final = 1000
@@ -39,9 +42,10 @@ MESSAGES_AT_ONCE: Final = 1000
 class AsyncTableView:
     """A table. Made by ``AsyncClient.create_table_view``."""
 
-    def __init__(self, reader: AsyncReader, network: Network) -> None:
-        self.values: dict[str, bytes] = {}
+    def __init__(self, reader: AsyncReader, network: Network, schema: Schema[Any] | None = None) -> None:
+        self.values: dict[Any, Any] = {}
         """Rows of the table; only this class changes them."""
+        self._schema = schema
         self.failure: PulsarishError | None = None
         """The reason why nothing more comes, if so."""
         self._reader = reader
@@ -52,10 +56,11 @@ class AsyncTableView:
         self._task = network.loop.create_task(self._follow())
 
     @classmethod
-    async def create(cls, network: Network, topic: TopicName) -> AsyncTableView:
+    async def create(cls, network: Network, topic: TopicName, schema: Schema[Any] | None = None) -> AsyncTableView:
         """Read what is published; raises why that is impossible."""
-        reader = await AsyncReader.create(network, topic, MESSAGE_ID_EARLIEST, ReaderConfig(read_compacted=True))
-        view = cls(reader, network)
+        config = ReaderConfig(read_compacted=True, schema=schema)
+        reader = await AsyncReader.create(network, topic, MESSAGE_ID_EARLIEST, config)
+        view = cls(reader, network, schema)
         try:
             await view.refresh()
         except BaseException:
@@ -107,7 +112,9 @@ class AsyncTableView:
         ahead: Message | None = None
         try:
             while True:
-                ahead = self._apply_some(ahead or await self._reader.read_next())
+                message = ahead or await self._reader.read_next()
+                await self._reader.consumer.learn_schemas([message])
+                ahead = self._apply_some(message)
                 self._wake()
                 await asyncio.sleep(0)
         except PulsarishError as failure:
@@ -128,6 +135,8 @@ class AsyncTableView:
             if following is None:
                 return None
             self._reader.has_read(following)
+            if self._reader.consumer.lacks_schema(following):
+                return following
             if applied >= MESSAGES_AT_ONCE and following.message_id.position != message.message_id.position:
                 return following
             message = following
@@ -137,8 +146,10 @@ class AsyncTableView:
         key = message.key
         if key is None:
             return
-        name = key if isinstance(key, str) else base64.b64encode(key).decode("ascii")
-        value = message.value or None  # an empty value is a tombstone to compaction, too
+        name: Any = key if isinstance(key, str) else base64.b64encode(key).decode("ascii")
+        value: Any = message.value or None  # an empty value is a tombstone to compaction, too
+        if self._schema is not None:
+            name, value = _read(self._schema, message, name)
         if value is not None:
             self.values[name] = value
         elif self.values.pop(name, None) is None:
@@ -155,3 +166,15 @@ class AsyncTableView:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _read(schema: Schema[Any], message: Message, name: str) -> tuple[Any, Any]:
+    """Key and value of a row. The key is ``name``, or that of a separated pair if it can be one of a dict."""
+    if not isinstance(schema, KeyValueSchema) or not schema.is_separated:
+        return name, message.decoded if message.value else None
+    pair = message.decoded
+    try:
+        hash(pair.key)
+    except TypeError:
+        return name, pair.value
+    return pair.key, pair.value

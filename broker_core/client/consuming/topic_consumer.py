@@ -38,6 +38,7 @@ from broker_core.client.consuming.unpack import charged_for, unpack
 from broker_core.client.dead_letters.dead_letters import LetterRoute
 from broker_core.client.messages.message import LastMessage, Message, StartPoint
 from broker_core.client.messages.permits import Permits
+from broker_core.client.schemas.schema import info_of
 from broker_core.client.settings.callbacks import call_application
 from broker_core.wire.ack_sets import words_of_bits
 from broker_core.wire.commands import message_id as wire_message_id
@@ -317,7 +318,7 @@ class TopicConsumer:
             create_topic=self._create_topic,
             properties=dict(config.properties),
             subscription_properties=dict(config.subscription_properties),
-            schema=config.schema,
+            schema=info_of(config.schema),
         )
 
     def given_up(self, failure: PulsarishError) -> None:

@@ -7,7 +7,8 @@ Source: semantics 1.5.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
 
 from broker_core.base.errors import UsageError
 from broker_core.base.names import TopicName
@@ -36,7 +37,17 @@ class Source(Protocol):
 class Message:
     """One message. ``source`` is the consumer that received it, which takes its acknowledgement."""
 
-    __slots__ = ("_entry", "_single", "_value", "broker_time_ms", "index", "message_id", "redelivery_count", "source")
+    __slots__ = (
+        "_entry",
+        "_read",
+        "_single",
+        "_value",
+        "broker_time_ms",
+        "index",
+        "message_id",
+        "redelivery_count",
+        "source",
+    )
 
     def __init__(
         self,
@@ -60,6 +71,7 @@ class Message:
         """Time at which the broker took it, milliseconds since the epoch; -1 if the broker does not tell."""
         self._entry = entry
         self._single = single
+        self._read: Callable[[Message], Any] | None = None
 
     @property
     def value(self) -> bytes | None:
@@ -70,6 +82,21 @@ class Message:
     @value.setter
     def value(self, value: bytes | None) -> None:
         self._value = value
+
+    @property
+    def decoded(self) -> Any:
+        """The value by the schema of its consumer, with whose own type ``Schema.value_of`` gives it; None for a null
+        value. Read anew each time. UnreadableValueError if it is none, which tells the message, version and field."""
+        if self._read is None:
+            raise UsageError(
+                f"message {self.message_id} was received without a schema",
+                hint="subscribe with schema=..., or use value",
+            )
+        return self._read(self)
+
+    def read_with(self, read: Callable[[Message], Any]) -> None:
+        """Have ``decoded`` call ``read``."""
+        self._read = read
 
     @property
     def file(self) -> FileValue | None:
@@ -100,6 +127,15 @@ class Message:
         own = self._own
         is_text = own.HasField("partition_key") and not own.partition_key_b64_encoded
         return own.partition_key if is_text else self.key  # The runtime hands out bytes where it is not UTF-8.
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        """The key's bytes; None if there is none, or a null key."""
+        own = self._own
+        if not own.HasField("partition_key") or own.null_partition_key:
+            return None
+        key = self.key_to_send
+        return key.encode() if isinstance(key, str) else key
 
     @property
     def ordering_key(self) -> bytes | None:

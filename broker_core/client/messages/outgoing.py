@@ -30,7 +30,7 @@ OnSent: TypeAlias = Callable[[MessageId | None, PulsarishError | None], None]
 
 class OutgoingMessage(NamedTuple):
     """One message as the application gave it. ``value`` None: a null value; a ``FileValue``: one to be read when it is
-    sent, in chunks. ``key_is_bytes``: ``key`` is base64."""
+    sent, in chunks. ``key_is_bytes``: ``key`` is base64, or None for a null key."""
 
     value: bytes | FileValue | None
     key: str | None
@@ -71,7 +71,7 @@ class MessageFields(TypedDict, total=False):
 
 
 def outgoing(
-    value: bytes | str | FileValue | None,
+    value: object,
     *,
     key: str | bytes | None = None,
     ordering_key: bytes | None = None,
@@ -108,7 +108,7 @@ def outgoing_again(message: OutgoingMessage) -> OutgoingMessage:
 
 
 def _checked(
-    value: bytes | str | FileValue | None,
+    value: object,
     key: str | bytes | None,
     ordering_key: bytes | None,
     properties: Mapping[str, str] | None,
@@ -118,10 +118,7 @@ def _checked(
     deliver_after_ms: int,
 ) -> OutgoingMessage:
     """The message, checked. ``properties`` are copied: the application may change its own at once."""
-    if isinstance(value, str):
-        value = _encoded(value)
-    elif value is not None and type(value) is not bytes and type(value) is not FileValue:
-        value = _as_bytes("value", value)
+    payload = _payload(value)
     key_is_bytes = key is not None and not isinstance(key, str)
     text = key if isinstance(key, str) or key is None else base64.b64encode(_as_bytes("key", key)).decode("ascii")
     if ordering_key is not None:
@@ -137,16 +134,24 @@ def _checked(
     number = -1
     if sequence_id is not None and sequence_id >= 0:
         number = _number("sequence_id", sequence_id, f"the highest one is {SENT_NUMBER_MAX}")
-    size = MESSAGE_OVERHEAD_BYTES + (len(value) if value else 0)
+    size = MESSAGE_OVERHEAD_BYTES + (len(payload) if payload else 0)
     if text:
         size += len(text) if text.isascii() else _text_size("key", (text,))
     if properties:
         properties = _copied(properties)
         size += _text_size("properties", (*properties, *properties.values()))
     return OutgoingMessage(
-        value, text, key_is_bytes, ordering_key, properties, event_time_ms,
+        payload, text, key_is_bytes, ordering_key, properties, event_time_ms,
         number, size, deliver_at_ms, deliver_after_ms,
     )  # fmt: skip
+
+
+def _payload(value: object) -> bytes | FileValue | None:
+    if isinstance(value, str):
+        return _encoded(value)
+    if value is None or isinstance(value, FileValue) or type(value) is bytes:
+        return value
+    return _as_bytes("value", value)
 
 
 def _encoded(value: str) -> bytes:

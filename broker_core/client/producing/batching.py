@@ -235,6 +235,8 @@ def _set_key(target: pb.MessageMetadata | pb.SingleMessageMetadata, message: Out
         target.partition_key = message.key
         if message.key_is_bytes:
             target.partition_key_b64_encoded = True
+    elif message.key_is_bytes:
+        target.null_partition_key = True
     if message.ordering_key is not None:
         target.ordering_key = message.ordering_key
 

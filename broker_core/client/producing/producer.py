@@ -13,7 +13,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from copy import copy
-from typing import Final, Unpack, cast
+from typing import Any, Final, Unpack, cast
+
+import msgspec
 
 from broker_core.base.clock import Clock
 from broker_core.base.errors import (
@@ -47,6 +49,8 @@ from broker_core.client.producing.batching import BatchBuilder, EncodedBatch, En
 from broker_core.client.producing.chunked_sending import ChunkedSending
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
 from broker_core.client.producing.transactional_sends import TransactionalSends
+from broker_core.client.schemas.auto import AutoProduceSchema
+from broker_core.client.schemas.schema import Schema
 from broker_core.client.settings.callbacks import Interceptors
 from broker_core.client.settings.config import ProducerConfig
 from broker_core.client.transactions.transaction import AsyncTransaction
@@ -321,6 +325,7 @@ class AsyncProducer:
         """``partitions`` 0: the topic has none."""
         self.topic = topic
         self.config = config
+        self._schema = config.schema if isinstance(config.schema, Schema) else None
         self.window = SendWindow(config.max_pending_messages, config.max_pending_bytes, network.memory)
         self._network = network
         self._interceptors = Interceptors(config.interceptors)
@@ -336,6 +341,10 @@ class AsyncProducer:
         """Find the partitions and register at every broker concerned."""
         if config.chunking_enabled:
             check_can_be_chunked(topic)
+        if isinstance(config.schema, AutoProduceSchema):
+            latest = await network.schemas.get(topic)
+            bound = AutoProduceSchema(None if latest is None else latest.info)
+            config = msgspec.structs.replace(config, schema=bound)
         partitions = await network.partitions(topic, f"create a producer of {topic}", create=True)
         producer = cls(network, topic, config, partitions)
         await (open_all if config.access_mode == "shared" else open_first_alone)(producer._parts)
@@ -376,16 +385,17 @@ class AsyncProducer:
 
     async def send(
         self,
-        value: bytes | str | FileValue | None,
+        value: object,
         *,
         txn: AsyncTransaction | None = None,
         **fields: Unpack[MessageFields],
     ) -> MessageId:
         """Send one message and return its id when the broker has stored it.
 
-        An open batch is closed for it, so that it does not wait for the publish delay. In a transaction it is read once
-        that is committed. Raises UsageError (too large), QueueFullError, SendUnconfirmedError (outcome unknown),
-        InvalidTxnStatusError (the transaction has ended) or what the broker answers.
+        ``value``: bytes or text, or one that the producer's schema takes; None: a null value. An open batch is closed
+        for it, so that it does not wait for the publish delay. In a transaction it is read once that is committed.
+        Raises UsageError (too large, or no value of the schema), QueueFullError, SendUnconfirmedError (outcome
+        unknown), InvalidTxnStatusError (the transaction has ended) or what the broker answers.
         """
         if txn is not None:
             txn.check_open(self._network)
@@ -411,14 +421,27 @@ class AsyncProducer:
         self.enqueue(message, on_sent, at_once=True, txn=txn)
         return await future
 
-    def outgoing(self, value: bytes | str | FileValue | None, **fields: Unpack[MessageFields]) -> OutgoingMessage:
+    def outgoing(self, value: object, **fields: Unpack[MessageFields]) -> OutgoingMessage:
         """The message to be sent, as the interceptors leave it. May be called on any thread."""
-        if isinstance(value, FileValue) and not self.config.chunking_enabled:
-            value = value.whole()
-        message = outgoing(value, **fields)
+        message = self._typed(self._schema, value, fields) if self._schema is not None else self._plain(value, fields)
         if self._interceptors:
             message = outgoing_again(self._interceptors.passed(lambda each: each.before_send, message))
         return message
+
+    def _plain(self, value: object, fields: MessageFields) -> OutgoingMessage:
+        if isinstance(value, FileValue) and not self.config.chunking_enabled:
+            value = value.whole()
+        return outgoing(value, **fields)
+
+    def _typed(self, schema: Schema[Any], value: object, fields: MessageFields) -> OutgoingMessage:
+        """A value of the schema as a message; the key of a separated pair is that of the message."""
+        sent = schema.outgoing(value)
+        if not sent.has_key:
+            return outgoing(sent.payload, **fields)
+        if fields.get("key") is not None:
+            raise UsageError("the key of a separated pair is that of the message", hint="leave out key")
+        fields["key"] = sent.key
+        return outgoing(sent.payload, **fields)._replace(key_is_bytes=True)
 
     def _intercepted(self, message: OutgoingMessage, on_sent: OnSent | None) -> OnSent:
         def told(message_id: MessageId | None, failure: PulsarishError | None) -> None:

@@ -46,6 +46,7 @@ from broker_core.client.connecting.connection import Connection
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.retrying import worth_retrying
 from broker_core.client.connecting.schema_commands import schema_message
+from broker_core.client.schemas.schema import info_of
 from broker_core.client.settings.config import AccessMode, ProducerConfig
 from broker_core.wire.commands import close_producer
 from broker_core.wire.core.hot_commands import send_frame_head
@@ -313,8 +314,8 @@ class SendLane:
             producer.topic_epoch = self._topic_epoch
         if self._config.initial_subscription_name is not None:
             producer.initial_subscription_name = self._config.initial_subscription_name
-        if self._config.schema is not None:
-            producer.schema.CopyFrom(schema_message(self._config.schema))
+        if (info := info_of(self._config.schema)) is not None:
+            producer.schema.CopyFrom(schema_message(info))
         return BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
 
     def _write(self, connection: Connection, pending: _Pending) -> None:

@@ -24,10 +24,10 @@ from broker_core.base.limits import (
 from broker_core.base.positions import Position
 from broker_core.client.credentials.authentication import Authentication, AuthenticationTls, ClientCertificate
 from broker_core.client.credentials.tls import TlsSettings
+from broker_core.client.schemas.schema import AnySchema, check_schema
 from broker_core.client.settings.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
 from broker_core.client.settings.checked_settings import CheckedSettings
 from broker_core.client.settings.policies import DeadLetterPolicy, KeySharedPolicy, RedeliveryBackoff
-from broker_core.schemas.info import SchemaInfo
 
 _Meta = msgspec.Meta
 
@@ -172,13 +172,14 @@ class ProducerConfig(CheckedSettings, frozen=True, kw_only=True):
     """Interceptors, which see every message in this order."""
     initial_subscription_name: str | None = None
     """A subscription that is created together with the topic."""
-    schema: SchemaInfo | None = None
+    schema: AnySchema | None = None
     """Schema of the messages, which the topic gets if it has it not; None: they are bytes."""
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Shown in the statistics of the topic."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_schema(self.schema)
         if self.chunking_enabled and self.batching_enabled:
             raise ConfigError(
                 "chunking_enabled and batching_enabled exclude each other", hint="set batching_enabled to False"
@@ -252,7 +253,7 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
     """Period of looking for topics that match the pattern; 0: none."""
     regex_subscription_mode: RegexSubscriptionMode = "persistent"
     """The kind of topics that a pattern is for."""
-    schema: SchemaInfo | None = None
+    schema: AnySchema | None = None
     """Schema with which messages are read: it must fit that of each topic; None: they are bytes."""
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Shown in the statistics of the topic."""
@@ -261,6 +262,7 @@ class ConsumerConfig(CheckedSettings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_schema(self.schema)
         if self.read_compacted and self.is_shared:
             raise ConfigError(
                 f"read_compacted is not possible on a {self.type} subscription", hint="use exclusive or failover"
@@ -296,7 +298,7 @@ class ReaderConfig(CheckedSettings, frozen=True, kw_only=True):
     """Begin at the start message, not after it."""
     rollback_s: _Natural32 = 0
     """Begin with messages published in the last seconds, this many by the broker's clock; 0: at the start message."""
-    schema: SchemaInfo | None = None
+    schema: AnySchema | None = None
     """Schema with which messages are read: it must fit that of the topic; None: they are bytes."""
     receiver_queue_size: _Natural32 = 1000
     """Messages that are fetched before they are read."""
@@ -367,9 +369,13 @@ class WriterConfig(CheckedSettings, frozen=True, kw_only=True):
     """Register at the broker of a partition when the first row goes there, not at once."""
     name: str | None = None
     """The producer's name; None: the broker gives one."""
-    schema: SchemaInfo | None = None
+    schema: AnySchema | None = None
     """Schema of the values, which the topic gets if it has it not, and whose version each entry names; None: they are
     bytes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_schema(self.schema)
 
 
 class CursorConfig(CheckedSettings, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Literal, TypedDict
 from broker_core.base.hashing import HashingScheme
 from broker_core.base.positions import Position
 from broker_core.client.credentials.authentication import Authentication
+from broker_core.client.schemas.schema import AnySchema
 from broker_core.client.settings.callbacks import ConsumerEventListener, ConsumerInterceptor, ProducerInterceptor
 from broker_core.client.settings.config import (
     AccessMode,
@@ -18,7 +19,6 @@ from broker_core.client.settings.config import (
     SubscriptionType,
 )
 from broker_core.client.settings.policies import DeadLetterPolicy, KeySharedPolicy, RedeliveryBackoff
-from broker_core.schemas.info import SchemaInfo
 
 class ClientOptions(TypedDict, total=False):
     operation_timeout_s: float
@@ -57,7 +57,7 @@ class ProducerOptions(TypedDict, total=False):
     auto_update_partitions_interval_s: float
     interceptors: Sequence[ProducerInterceptor]
     initial_subscription_name: str | None
-    schema: SchemaInfo | None
+    schema: AnySchema | None
     properties: Mapping[str, str]
 
 class ConsumerOptions(TypedDict, total=False):
@@ -91,14 +91,14 @@ class ConsumerOptions(TypedDict, total=False):
     interceptors: Sequence[ConsumerInterceptor]
     pattern_auto_discovery_period_s: float
     regex_subscription_mode: RegexSubscriptionMode
-    schema: SchemaInfo | None
+    schema: AnySchema | None
     properties: Mapping[str, str]
     subscription_properties: Mapping[str, str]
 
 class ReaderOptions(TypedDict, total=False):
     inclusive: bool
     rollback_s: int
-    schema: SchemaInfo | None
+    schema: AnySchema | None
     receiver_queue_size: int
     auto_scaled_receiver_queue_size_enabled: bool
     read_compacted: bool
@@ -131,7 +131,7 @@ class WriterOptions(TypedDict, total=False):
     send_timeout_s: float | None
     lazy_start_partitioned_producers: bool
     name: str | None
-    schema: SchemaInfo | None
+    schema: AnySchema | None
 
 class CursorOptions(TypedDict, total=False):
     must_exist: bool

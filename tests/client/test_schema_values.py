@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of schemas, without a broker: what is encoded is decoded, by any version, and nothing else is."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import Any, cast
+
+import fastavro
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from broker_core.base.errors import UnreadableValueError, UsageError
+from broker_core.client.schemas import (
+    AutoConsumeSchema,
+    AvroSchema,
+    BooleanSchema,
+    BytesSchema,
+    DateSchema,
+    DoubleSchema,
+    FloatSchema,
+    InstantSchema,
+    Int8Schema,
+    Int16Schema,
+    Int32Schema,
+    Int64Schema,
+    JsonSchema,
+    KeyValue,
+    KeyValueSchema,
+    LocalDateSchema,
+    LocalDateTimeSchema,
+    LocalTimeSchema,
+    Schema,
+    StringSchema,
+    TimeSchema,
+    TimestampSchema,
+)
+from broker_core.client.schemas.avro_reading import avro_reader
+from broker_core.client.schemas.avro_writing import avro_writer
+from broker_core.client.schemas.json_values import json_reader, json_writer
+from broker_core.client.schemas.misfit import Misfit
+from broker_core.schemas.avro.parsing import SchemaParseError, parse
+from broker_core.schemas.avro.resolving import conflicts
+from broker_core.schemas.avro.types import Array, AvroType, Map, Record, Union, parts
+from broker_core.schemas.info import SchemaInfo, SchemaType
+from tests.client.schema_records import FULL_ORDER, Address, Colour, Node, Order
+from tests.schemas.definitions import definitions, pairs
+from tests.schemas.notation import definition
+from tests.values.data import data_of
+
+
+def at(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type, misc]
+
+
+def local(*parts: int) -> datetime:
+    return datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001 - a local time
+
+
+PRIMITIVES: list[tuple[Schema[Any], Any, str]] = [
+    (BooleanSchema(), True, "01"),
+    (Int8Schema(), -2, "fe"),
+    (Int16Schema(), 258, "0102"),
+    (Int32Schema(), -1, "ffffffff"),
+    (Int64Schema(), 1, "0000000000000001"),
+    (FloatSchema(), 1.5, "3fc00000"),
+    (DoubleSchema(), -2.5, "c004000000000000"),
+    (StringSchema(), "é", "c3a9"),
+    (BytesSchema(), b"\0\xff", "00ff"),
+    (DateSchema(), at(1970, 1, 2), "0000000005265c00"),
+    (TimeSchema(), time(0, 0, 1), "00000000000003e8"),
+    (TimestampSchema(), at(2023, 11, 14, 22, 13, 20, 123000), "0000018bcfe5687b"),
+    (InstantSchema(), at(1970, 1, 1, 0, 0, 1, 5), "000000000000000100001388"),
+    (InstantSchema(), at(1969, 12, 31, 23, 59, 59, 1), "ffffffffffffffff000003e8"),
+    (LocalDateSchema(), date(2000, 1, 1), "0000000000002acd"),
+    (LocalTimeSchema(), time(0, 0, 1), "000000003b9aca00"),
+    (LocalDateTimeSchema(), local(2000, 1, 1, 0, 0, 1), "0000000000002acd000000003b9aca00"),
+    (LocalDateTimeSchema(), local(1969, 12, 31, 23, 59, 59), "ffffffffffffffff00004e9455b43600"),
+]
+
+
+@pytest.mark.parametrize(("schema", "value", "data"), PRIMITIVES, ids=lambda each: str(each))
+def test_primitive_has_the_bytes_of_java(schema: Schema[Any], value: Any, data: str) -> None:
+    assert schema.encode(value).hex() == data
+    assert schema.decode(bytes.fromhex(data)) == value
+    assert schema.outgoing(None).payload is None
+    if schema.info.type not in (SchemaType.STRING, SchemaType.BYTES):
+        for wrong in (b"", bytes.fromhex(data) + b"\0"):
+            with pytest.raises(UnreadableValueError, match=r"it has \d+ bytes, and a"):
+                schema.decode(wrong)
+
+
+def test_bytes_of_other_clients_are_read() -> None:
+    """Truth in another form than 1, nanoseconds, days before 1970 in a TIME, and another character set."""
+    assert BooleanSchema().decode(b"\x80") is True
+    assert InstantSchema().decode(bytes(8) + (1999).to_bytes(4, "big")) == at(1970, 1, 1, 0, 0, 0, 1)
+    assert TimeSchema().decode((-1000).to_bytes(8, "big", signed=True)) == time(23, 59, 59)
+    assert StringSchema().decode(b"\xe9", SchemaInfo(SchemaType.STRING, b"", {"__charset": "ISO-8859-1"})) == "é"
+
+
+@pytest.mark.parametrize(
+    ("schema", "wrong"),
+    [
+        *((Int8Schema(), each) for each in (128, -129, 1.0, True, "1", None)),
+        (Int64Schema(), 1 << 63), (FloatSchema(), 1e300), (FloatSchema(), "1"), (BooleanSchema(), 1),
+        (StringSchema(), b"x"), (StringSchema(), "\ud800"), (BytesSchema(), "x"),
+        (InstantSchema(), local(2000, 1, 1)), (TimestampSchema(), 5), (LocalDateTimeSchema(), at(2000, 1, 1)),
+        (LocalDateSchema(), at(2000, 1, 1)), (LocalTimeSchema(), at(2000, 1, 1)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_value_of_another_type_is_refused(schema: Schema[Any], wrong: object) -> None:
+    with pytest.raises(UsageError, match="the value is none of the schema"):
+        schema.encode(wrong)
+
+
+def test_zone_of_a_time_does_not_matter() -> None:
+    later = datetime(2000, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
+    assert InstantSchema().decode(InstantSchema().encode(later)) == later == at(2000, 1, 1)
+
+
+@given(st.datetimes(timezones=st.just(UTC)), st.times())
+def test_times_survive(moment: datetime, clock: time) -> None:
+    """Python's whole range."""
+    for schema, value in (
+        (InstantSchema(), moment),
+        (LocalDateTimeSchema(), moment.replace(tzinfo=None)),
+        (LocalTimeSchema(), clock),
+        (TimestampSchema(), moment.replace(microsecond=moment.microsecond // 1000 * 1000)),
+    ):
+        assert schema.decode(schema.encode(value)) == value  # type: ignore[arg-type]
+
+
+# -- records
+
+
+@pytest.mark.parametrize("made", [AvroSchema, JsonSchema])
+@pytest.mark.parametrize("order", [FULL_ORDER, Order(1, None, Address("x"))])
+def test_dataclass_survives(made: Any, order: Order) -> None:
+    schema = made(Order)
+    assert schema.decode(schema.encode(order)) == order
+
+
+@pytest.mark.parametrize("made", [AvroSchema, JsonSchema])
+def test_dataclass_within_itself_survives(made: Any) -> None:
+    tree = Node(1, Node(2, None, Node(3)), Node(4))
+    assert made(Node).decode(made(Node).encode(tree)) == tree
+
+
+def test_payload_is_what_fastavro_reads_and_writes() -> None:
+    schema = AvroSchema(Order)
+    theirs = fastavro.parse_schema(json.loads(schema.info.data))
+    read: Any = fastavro.schemaless_reader(io.BytesIO(schema.encode(FULL_ORDER)), theirs, None)
+    assert read["at"] == FULL_ORDER.at
+    assert read["price"] == FULL_ORDER.price
+    assert read["colours"] == ["RED", "GREEN"]
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, theirs, read)
+    assert schema.decode(out.getvalue()) == FULL_ORDER
+
+
+@dataclass
+class OlderOrder:
+    """Without what came later, in another order, and with a field that is gone."""
+
+    note: str | None
+    gone: list[Address]
+    id: int
+    address: Address
+    _avro_name = "Order"
+
+
+def test_each_version_is_read_by_its_own_definition() -> None:
+    """Fields by name, defaults for new ones, what is gone read over."""
+    written = AvroSchema(OlderOrder).encode(OlderOrder("n", [Address("s"), Address("t", 9)], 5, Address("u", 3)))
+    assert AvroSchema(Order).decode(written, AvroSchema(OlderOrder).info) == Order(5, "n", Address("u", 3))
+    written = JsonSchema(OlderOrder).encode(OlderOrder("n", [], 5, Address("u", 3)))
+    assert JsonSchema(Order).decode(written, JsonSchema(OlderOrder).info) == Order(5, "n", Address("u", 3))
+
+
+def test_time_is_what_the_writer_has_meant() -> None:
+    """Another unit on the same base is compatible, and would be wrong by a thousand."""
+
+    @dataclass
+    class Millis:
+        at: datetime
+
+    writer = {"type": "record", "name": "Millis", "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}]}  # fmt: skip
+    written = AvroSchema(None, writer)
+    payload = written.encode({"at": at(2020, 5, 17)})
+    assert AvroSchema(Millis, None).decode(payload, written.info) == Millis(at(2020, 5, 17))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"id": "7"}, "id: '7' is not a number of type long"),
+        ({"id": 1 << 63}, r"id: \d+ is not a number of type long"),
+        ({"lines": [Address("a"), Address(cast("str", 5))]}, r"lines\[\].street: 5 is not a text"),
+        ({"lines": [None]}, r"lines: None is not a Address"),
+        ({"prices": {"x": "y"}}, r"prices{}: 'y' is not a number"),
+        ({"price": Decimal("1.234")}, "price: 1.234 has more than the 2 digits behind the point"),
+        ({"price": Decimal(123456789)}, "price: 123456789 has more than the 8 digits before the point"),
+        ({"price": 1.5}, "price: 1.5 is not a Decimal"),
+        ({"colour": "RED"}, "colour: 'RED' is not a member of Colour"),
+        ({"at": local(2000, 1, 1)}, "at: 2000-01-01 00:00:00 has no time zone"),
+        ({"local": at(2000, 1, 1)}, "local: 2000-01-01 00:00:00.00:00 has a time zone"),
+        ({"data": "text"}, "data: 'text' is not bytes"),
+        ({"address": None}, "address: None is not a Address"),
+    ],
+)
+@pytest.mark.parametrize("made", [AvroSchema, JsonSchema])
+def test_wrong_field_is_named(made: Any, wrong: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        made(Order).encode(replace(FULL_ORDER, **wrong))
+
+
+def test_definition_makes_dicts() -> None:
+    """Fields that are absent have their defaults, and unknown ones are refused: they may be misspelt."""
+    schema = AvroSchema(None, definition('{a:int, b:?string, c:string="x", d:[int | string | array<int>]}'))
+    full = {"a": 1, "b": None, "c": "x", "d": [1, 2]}
+    assert schema.decode(schema.encode({"a": 1, "d": [1, 2]})) == full
+    assert schema.decode(schema.encode({**full, "d": "text"})) == {**full, "d": "text"}
+    with pytest.raises(UsageError, match="record R has no field 'e'"):
+        schema.encode({**full, "e": 1})
+    with pytest.raises(UsageError, match="a: it is missing, and has no default"):
+        schema.encode({"d": 1})
+    with pytest.raises(UsageError, match="is no Avro schema"):
+        AvroSchema(None, {"type": "recrod"})
+    with pytest.raises(UsageError, match="neither"):
+        AvroSchema(None)  # type: ignore[call-overload]
+
+
+def test_class_that_no_schema_has_is_refused() -> None:
+    @dataclass
+    class Odd:
+        good: int
+        bad: set[int] = field(default_factory=set)
+
+    with pytest.raises(UsageError, match=r"Odd.bad: a schema has no type for set"):
+        AvroSchema(Odd)
+    with pytest.raises(UsageError, match="'int' is no class of records"):
+        AvroSchema(int)
+
+
+def expected(schema: AvroType, shown: Any) -> Any:
+    """What columns show, as one value of Python."""
+    match schema:
+        case Record():
+            return {each.name: expected(each.type, shown[each.name]) for each in schema.fields}
+        case Array():
+            return [expected(schema.items, each) for each in shown]
+        case Map():
+            return {key: expected(schema.values, each) for key, each in shown}
+        case Union():
+            return _expected_branch(schema, shown)
+    return shown
+
+
+def _expected_branch(schema: Union, shown: Any) -> Any:
+    others = [each for each in schema.branches if each.kind != "null"]
+    if shown is None or not others:
+        return None
+    if len(others) == 1:
+        return expected(others[0], shown)
+    if not isinstance(shown, dict):
+        return shown
+    return next(
+        (expected(each, shown[f"member{n}"]) for n, each in enumerate(others) if shown[f"member{n}"] is not None), None
+    )
+
+
+def parsed(made: Any) -> AvroType:
+    """A definition; texts with the logical type of a UUID are no UUIDs in these tests."""
+    try:
+        schema = parse(json.dumps(made).replace('"uuid"', '"text"'))
+    except SchemaParseError:
+        assume(False)
+    return schema
+
+
+@given(definitions(), st.data())
+@settings(max_examples=150)
+def test_random_payloads_are_read_as_columns_show_them(made: Any, data: st.DataObject) -> None:
+    schema = parsed(made)
+    try:
+        datum = data.draw(data_of(schema))
+    except RecursionError:
+        assume(False)
+    read = avro_reader(schema, schema)
+    value = read(datum.data)
+    assert value == expected(schema, datum.shown)
+    written, text = avro_writer(schema)(value), json_writer(schema)(value)
+    if all(
+        len(each.branches) == 2 and "null" in _kinds(each) for each in _unions(schema)
+    ):  # Branches of others may not be told apart.
+        assert read(written) == value
+        assert json_reader(schema)(text) == value
+
+
+def _kinds(schema: Union) -> list[str]:
+    return [each.kind for each in schema.branches]
+
+
+def _unions(schema: AvroType) -> list[Union]:
+    """The unions of a schema that is within itself nowhere."""
+    own = [schema] if isinstance(schema, Union) else []
+    return own + [each for part in parts(schema) for each in _unions(part)]
+
+
+@given(pairs(), st.data())
+@settings(max_examples=150)
+def test_what_is_compatible_is_read(pair: tuple[Any, Any], data: st.DataObject) -> None:
+    """Each datum of the writer, but for symbols that the reader does not have."""
+    writer, reader = map(parsed, pair)
+    assume(not conflicts(writer, reader))
+    try:
+        datum = data.draw(data_of(writer))
+    except RecursionError:
+        assume(False)
+    try:
+        avro_reader(writer, reader)(datum.data)
+    except Misfit as misfit:
+        assert "is none that the reader has" in str(misfit) or "Python has no" in str(misfit)  # noqa: PT017
+
+
+@given(definitions(), st.data())
+@settings(max_examples=150)
+def test_damaged_payloads_are_values_or_misfits(made: Any, data: st.DataObject) -> None:
+    schema = parsed(made)
+    try:
+        whole = data.draw(data_of(schema)).data
+    except RecursionError:
+        assume(False)
+    damaged = data.draw(st.binary(max_size=12) | st.just(whole[:-1]) | st.just(whole + b"\x01"))
+    for read in (avro_reader(schema, schema), json_reader(schema)):
+        try:
+            read(damaged)
+        except Misfit as misfit:
+            assert str(misfit)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "reason"),
+    [
+        ("{a:array<null>}", b"\xfe\xff\xff\xff\x0f", "a: more than 100000 items of no size"),
+        ("{a:array<array<null>>}", b"\x80\x01" + b"\xa0\x9c\x01\0" * 64, r"a\[\]: more than 100000 items of no size"),
+        ("{a:array<int>}", b"\xfe\xff\xff\xff\x0f", "a: 2147483647 items are announced, and 0 bytes are left"),
+        ("{a:string}", b"\xfe\xff\xff\xff\x0fx", "a: 2147483647 bytes are announced, and 1 are left"),
+        ("{a:string}", b"\x01x", "a: -1 bytes are announced"),
+        ("{a:string}", b"\x02\xff", "a: it is not UTF-8"),
+        ("{a:int, b:long}", b"\x02", "b: the payload ends in the midst of it"),
+        ("{a:double}", b"\0" * 7, "a: the payload ends in the midst of it"),
+        ("{a:int}", b"\xff\xff\xff\xff\xff\x01", "a: -34359738368 is no int of 32 bits"),
+        ("{a:long}", b"\xff" * 10, "a: a number has more than 64 bits"),
+        ("{a:?int}", b"\x04", "a: the union has no branch of number 2"),
+        ("{a:enum<A,B>}", b"\x04", "a: there is no symbol of number 2"),
+        ("{a:int, rest:array<R>}", b"\x02\x02" * 30_000, "it is nested too deep"),
+    ],
+)
+def test_bomb_is_a_misfit(schema: str, data: bytes, reason: str) -> None:
+    with pytest.raises(UnreadableValueError, match=reason):
+        AvroSchema(None, definition(schema)).decode(data)
+
+
+def test_json_is_read_as_clients_write_it() -> None:
+    """Java leaves nulls out and has bytes in base64, Pulsar's Python client has them as text and enums by value."""
+    schema = JsonSchema(Order)
+    java = b'{"id":"7","address":{"street":"s","more":1},"data":"YWJj","price":1.25,"colour":"RED"}'
+    python = b'{"id":7,"note":null,"address":{"street":"s","number":null},"data":"a c","colour":1,"lines":null}'
+    assert schema.decode(java) == Order(7, None, Address("s"), data=b"abc", price=Decimal("1.25"), colour=Colour.RED)
+    read = schema.decode(python)
+    assert (read.data, read.colour) == (b"a c", Colour.RED)
+    assert [read.address.number, read.lines] == [None, None]
+    for wrong, reason in ((b"[1]", "is not record Order"), (b"{", "it is not JSON"), (b"[" * 100_000, "too deep")):
+        with pytest.raises(UnreadableValueError, match=reason):
+            schema.decode(wrong)
+
+
+# -- pairs, and whatever a topic has
+
+
+def test_pair_has_the_bytes_of_java() -> None:
+    """Inline and separated, and nulls in either."""
+    inline = KeyValueSchema(StringSchema(), StringSchema())
+    assert inline.encode(KeyValue("k", "v")).hex() == "000000016b0000000176"
+    assert inline.encode(KeyValue("k", None)).hex() == "000000016bffffffff"
+    assert inline.decode(bytes.fromhex("ffffffff00000000")) == KeyValue(None, "")
+    assert KeyValueSchema(StringSchema(), Int32Schema()).info.data == bytes(8)
+    assert KeyValueSchema(AvroSchema(None, '"int"'), StringSchema()).info.data == b'\0\0\0\5"int"' + bytes(4)
+    separated = KeyValueSchema(Int32Schema(), StringSchema(), "separated")
+    assert separated.outgoing(KeyValue(1, "v")) == (b"v", b"\0\0\0\1", True)
+    assert separated.outgoing(KeyValue(None, None)) == (None, None, True)
+    assert separated.reading_of(None)(b"v", b"\0\0\0\1") == KeyValue(1, "v")
+    assert separated.reading_of(None)(None, None) == KeyValue(None, None)
+
+
+def test_wrong_part_of_a_pair_is_named() -> None:
+    schema = KeyValueSchema(StringSchema(), AvroSchema(Address))
+    with pytest.raises(UsageError, match=r"value.street: 5 is not a text"):
+        schema.encode(KeyValue("k", Address(cast("str", 5))))
+    for wrong, reason in ((b"\0\0\0\1", "1 bytes"), (bytes(9), "1 bytes follow"), (b"", "no length")):
+        with pytest.raises(UnreadableValueError, match=reason):
+            schema.decode(wrong)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "shown"),
+    [
+        *((schema, value, value) for schema, value, _ in PRIMITIVES),
+        (AvroSchema(Address), Address("s"), {"street": "s", "number": 1}),
+        (JsonSchema(Address), Address("s"), {"street": "s", "number": 1}),
+        (KeyValueSchema(JsonSchema(Address), Int8Schema()), KeyValue(Address("s"), 3),
+         KeyValue({"street": "s", "number": 1}, 3)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_auto_consume_reads_all_types(schema: Schema[Any], value: Any, shown: Any) -> None:
+    assert AutoConsumeSchema().decode(schema.encode(value), schema.info) == shown
+
+
+def test_schema_of_another_type_cannot_be_read() -> None:
+    with pytest.raises(UnreadableValueError, match="it was written as JSON, and not as AVRO"):
+        AvroSchema(Address).decode(b"{}", JsonSchema(Address).info)
+    with pytest.raises(UnreadableValueError, match="cannot be read: "):
+        AutoConsumeSchema().decode(b"{}", SchemaInfo(SchemaType.AVRO, b"nonsense"))
