@@ -59,6 +59,20 @@ def test_old_versions_are_parsed_once_for_several_comparisons() -> None:
     assert seconds[1] < seconds[0] / 2
 
 
+def test_version_beside_very_many_is_added_as_fast_as_beside_a_few() -> None:
+    """10.21: what the loop does for one does not grow with their number."""
+    world = World(max_schema_versions_per_topic=100_000)
+    seconds = []
+    for first in (0, 20_000):
+        began = time.thread_time()
+        for number in range(first, first + 100):
+            put(world, avro("a", f"b{number}=0"))
+        seconds.append(time.thread_time() - began)
+        for number in range(first + 100, 20_000):
+            world.broker.schemas.admit(Admission(schema_id(NAME), number, A, number.to_bytes(32), is_new=True), "")
+    assert seconds[1] < 3 * seconds[0]
+
+
 def test_topic_that_begins_anew_meanwhile_is_looked_at_again() -> None:
     """10.10: its last version has the number of the one before, and the schema itself is there by now."""
     world = World()
