@@ -33,6 +33,7 @@ NAMES: Final = (
     "a_month_of_flights",
     "work_queue",
     "late_sessions",
+    "evolving_orders",
     "from_kafka",
     OF_A_CLUSTER,
     "arrow_without_spark",
