@@ -34,8 +34,11 @@ IN_PYTHON: Final[Mapping[str, Callable[[str, Access], AnyClient]]] = {"ours": Ou
 CLIENTS: Final = (*IN_PYTHON, "java", "go", "rust")
 WITH_TRANSACTIONS: Final = ("ours", "java", "go")
 """Clients that can begin one; ``test_clients_have_transactions`` shows that the others cannot."""
-WITH_SCHEMAS: Final = ("python", "java", "go")
+WITH_SCHEMAS: Final = ("python", "java", "go", "rust")
 """Clients whose schemas are tried."""
+
+WITHOUT_VALUES: Final = ("rust",)
+"""Those that send schemas, and leave values to their users."""
 
 IMPATIENCE_MS: Final = 2_000
 """How long a behaviour that must fail waits for a message, which is as long as it takes on most machines."""
@@ -216,7 +219,8 @@ def cell(request: pytest.FixtureRequest, service: Service, monkeypatch: pytest.M
     else:
         driver: Driver = request.getfixturevalue(f"{kind}_driver")
         begins = "transactional" in request.fixturenames
-        made = Cell(kind, service, lambda url, access: DrivenClient(driver, url, access, transactions=begins))
+        options = {"transactions": begins, "by_hand": kind in WITHOUT_VALUES}
+        made = Cell(kind, service, lambda url, access: DrivenClient(driver, url, access, **options))
     yield made
     made.close()
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 from broker_core.wire.commands import read_position
 from broker_core.wire.proto.pulsar_api_pb2 import MessageIdData
 from tests.behaviour.access import PLAIN, Access
+from tests.behaviour.by_hand import Info, ValuesByHand, as_bytes, as_text, on_the_wire, outgoing
 from tests.behaviour.interface import (
     PATIENCE_MS,
     TRANSACTION_MS,
@@ -91,8 +92,17 @@ class Driver:
 class DrivenClient:
     """What was made with it ends with it; connections are those of the driver's one client of address and access."""
 
-    def __init__(self, driver: Driver, service_url: str, access: Access = PLAIN, *, transactions: bool = False) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        service_url: str,
+        access: Access = PLAIN,
+        *,
+        transactions: bool = False,
+        by_hand: bool = False,
+    ) -> None:
         self._driver = driver
+        self._by_hand = by_hand
         said = {"url": service_url, "access": access.as_json(), "transactions": transactions}
         self._number: int = driver.ask("client", **said)
         self._made: list[int] = []
@@ -103,11 +113,18 @@ class DrivenClient:
         return made
 
     def producer(self, topic: str, choice: ProducerChoice) -> DrivenProducer:
-        return DrivenProducer(self._driver, self._make("producer", topic=topic, **asdict(choice)))
+        made = self._make("producer", topic=topic, **asdict(choice) | self._said(choice.schema))
+        return DrivenProducer(self._driver, made, choice.schema if self._by_hand else None)
 
     def consumer(self, topics: Sequence[str], subscription: str, choice: ConsumerChoice) -> DrivenConsumer:
-        made = self._make("consumer", topics=list(topics), subscription=subscription, **asdict(choice))
-        return DrivenConsumer(self._driver, made, choice.queue_size)
+        said = asdict(choice) | self._said(choice.schema)
+        made = self._make("consumer", topics=list(topics), subscription=subscription, **said)
+        return DrivenConsumer(self._driver, made, choice.queue_size, choice.schema if self._by_hand else None)
+
+    def _said(self, schema: SchemaChoice | None) -> dict[str, Any]:
+        if schema is None or (self._by_hand and schema.type == "BYTES"):
+            return {"schema": None}
+        return {"schema": asdict(on_the_wire(schema) if self._by_hand else schema)}
 
     def reader(
         self,
@@ -121,11 +138,11 @@ class DrivenClient:
     ) -> DrivenReader:
         target = start.own if isinstance(start, Id) else start
         arguments = {"topic": topic, "start": target, "inclusive": inclusive, "rollback_s": rollback_s}
-        made = self._make("reader", compacted=compacted, schema=_said(schema), **arguments)
-        return DrivenReader(self._driver, made)
+        made = self._make("reader", compacted=compacted, **self._said(schema), **arguments)
+        return DrivenReader(self._driver, made, schema if self._by_hand else None)
 
     def table_view(self, topic: str, schema: SchemaChoice | None = None) -> DrivenTableView:
-        return DrivenTableView(self._driver, self._make("table_view", topic=topic, schema=_said(schema)))
+        return DrivenTableView(self._driver, self._make("table_view", topic=topic, **self._said(schema)))
 
     def transaction(self, timeout_ms: int = TRANSACTION_MS) -> DrivenTransaction:
         begun = self._driver.ask("transaction", client=self._number, timeout_ms=timeout_ms)
@@ -165,30 +182,35 @@ class DrivenTransaction:
 
 
 class DrivenProducer:
-    """``within``: the number of a transaction."""
+    """``within``: the number of a transaction. ``by_hand``: the schema by which values are made here."""
 
-    def __init__(self, driver: Driver, made: dict[str, Any]) -> None:
+    def __init__(self, driver: Driver, made: dict[str, Any], by_hand: SchemaChoice | None) -> None:
         self._driver = driver
+        self._by_hand = by_hand
         self._number: int = made["object"]
         self.name = str(made["name"])
         self.last_sequence_id = int(made["last_sequence_id"])
 
     def send(self, message: Outgoing, within: int | None = None) -> Id:
-        return _id(self._driver.ask("send", producer=self._number, transaction=within, **_fields(message)))
+        return _id(self._driver.ask("send", producer=self._number, transaction=within, **self._fields(message)))
 
     def send_together(self, messages: Sequence[Outgoing], within: int | None = None) -> None:
-        several = [_fields(each) for each in messages]
+        several = [self._fields(each) for each in messages]
         self._driver.ask("send_together", producer=self._number, transaction=within, messages=several)
+
+    def _fields(self, message: Outgoing) -> dict[str, object]:
+        return _fields(message if self._by_hand is None else outgoing(self._by_hand, message))
 
     def close(self) -> None:
         self._driver.ask("close", objects=[self._number])
 
 
 class DrivenConsumer:
-    """``within``: the number of a transaction."""
+    """``within``: the number of a transaction. ``by_hand``: the schema by which values are read here."""
 
-    def __init__(self, driver: Driver, number: int, queue_size: int) -> None:
+    def __init__(self, driver: Driver, number: int, queue_size: int, by_hand: SchemaChoice | None) -> None:
         self._driver = driver
+        self._values = None if by_hand is None else ValuesByHand(by_hand, self._schema)
         self._number = number
         self._has_queue = queue_size > 0
 
@@ -197,7 +219,12 @@ class DrivenConsumer:
 
     def receive(self, timeout_ms: int) -> Received | None:
         # Without a queue this client receives without a deadline only.
-        return _received(self._ask("receive", timeout_ms=timeout_ms if self._has_queue else None))
+        message = _received(self._ask("receive", timeout_ms=timeout_ms if self._has_queue else None))
+        return message if self._values is None else self._values.of(message)
+
+    def _schema(self, topic: str, version: int) -> Info:
+        found = self._ask("schema", topic=topic, version=version)
+        return Info(found["type"], base64.b64decode(found["data"]), found["properties"])
 
     def ack(self, message: Received, within: int | None = None) -> None:
         self._ask("ack", message=message.own, transaction=within)
@@ -246,12 +273,14 @@ class DrivenConsumer:
 
 
 class DrivenReader:
-    def __init__(self, driver: Driver, number: int) -> None:
+    def __init__(self, driver: Driver, number: int, by_hand: SchemaChoice | None) -> None:
         self._driver = driver
         self._number = number
+        self._values = None if by_hand is None else ValuesByHand(by_hand, None)
 
     def receive(self, timeout_ms: int = PATIENCE_MS) -> Received | None:
-        return _received(self._driver.ask("read", reader=self._number, timeout_ms=timeout_ms))
+        message = _received(self._driver.ask("read", reader=self._number, timeout_ms=timeout_ms))
+        return message if self._values is None else self._values.of(message)
 
     def has_message_available(self) -> bool:
         return bool(self._driver.ask("has_message_available", reader=self._number))
@@ -273,12 +302,8 @@ class DrivenTableView:
         self._driver.ask("close", objects=[self._number])
 
 
-def _said(schema: SchemaChoice | None) -> dict[str, Any] | None:
-    return None if schema is None else asdict(schema)
-
-
 def _fields(message: Outgoing) -> dict[str, object]:
-    value = None if message.value is None else base64.b64encode(message.value.encode()).decode()
+    value = None if message.value is None else base64.b64encode(as_bytes(message.value)).decode()
     return {**asdict(message), "value": value}
 
 
@@ -291,7 +316,7 @@ def _received(seen: dict[str, Any] | None) -> Received | None:
     if seen is None:
         return None
     return Received(
-        value=base64.b64decode(seen["value"]).decode(),
+        value=as_text(base64.b64decode(seen["value"])),
         key=seen["key"],
         ordering_key=seen.get("ordering_key"),
         properties=seen["properties"],

@@ -88,6 +88,8 @@ class Outgoing:
     deliver_after_ms: int | None = None
     schema: SchemaChoice | None = None
     """That of this message, where it is not the producer's."""
+    key_is_base64: bool = False
+    """The key is that of a pair whose key and value are separated, made by hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

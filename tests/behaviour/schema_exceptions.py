@@ -75,6 +75,31 @@ SCHEMA_LIMITS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "test_a_dead_letter_has_the_version_that_it_was_written_with",
         ),
     },
+    "rust": {
+        "it has no chunks": ("test_a_record_of_many_chunks_arrives",),
+        "it names no subscription that keeps dead letters": (
+            "test_a_dead_letter_has_the_schema_of_its_message",
+            "test_a_dead_letter_has_the_version_that_it_was_written_with",
+        ),
+        "it has no retry topics": ("test_a_retried_record_has_the_schema_of_its_message",),
+        "it sends no message without a value": (
+            "test_no_value_is_told_from_an_empty_one",
+            "test_a_pair_may_lack_its_value[SEPARATED]",
+            "test_separated_keys_decide_what_compaction_keeps",
+        ),
+        "its readers ask for no schema": (
+            "test_a_view_keeps_records_of_several_versions",
+            "test_a_consumer_fills_in_the_defaults_of_its_schema",
+            "test_messages_of_a_deleted_schema_are_read",
+        ),
+        "its readers begin at the message that they are to begin behind": ("test_a_reader_reads_records",),
+        "it has no table views": ("test_a_table_holds_records", "test_an_incompatible_table_view_is_refused"),
+        "its producers have one schema": SEVERAL_SCHEMAS,
+        "its producers ask for no schema": (
+            "test_bytes_of_the_topics_schema_are_sent_by_who_asks_for_it",
+            "test_bytes_are_sent_where_there_is_no_schema_to_ask_for",
+        ),
+    },
 }
 """Client -> limit -> the behaviours that show it, on every server."""
 

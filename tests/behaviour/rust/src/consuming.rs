@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use crate::driver::{
-    cannot_express, decoded_id, encoded, encoded_id, milliseconds, refuse, text, Answer, Client, Driver, Failure,
+    cannot_express, decoded_id, encoded, encoded_id, milliseconds, refuse, schema, text, Answer, Client, Driver, Failure,
 };
 use crate::producing::Producer;
 use futures::{Stream, StreamExt};
@@ -31,6 +31,7 @@ impl Driver {
             },
             read_compacted: request["compacted"].as_bool(),
             receiver_queue_size: Some(queue_size),
+            schema: schema(request)?,
             ..Default::default()
         };
         let client = self.object::<Client>(request, "client")?;
@@ -102,6 +103,22 @@ impl Driver {
         Ok(encoded_id(&ids[0]))
     }
 
+    /// A version of the schema of a topic, as the broker gives it out.
+    pub async fn schema(&self, request: &Value) -> Answer {
+        let consumer = self.object::<Consumer>(request, "consumer")?;
+        let version = request["version"].as_u64().map(|number| number.to_be_bytes().to_vec());
+        let topic = text(request, "topic").unwrap_or_default();
+        let found = consumer.lock().await.get_schema(topic, version).await?;
+        match found {
+            Some(found) => {
+                let properties: serde_json::Map<String, Value> =
+                    found.properties.iter().map(|each| (each.key.clone(), json!(each.value))).collect();
+                Ok(json!({"type": found.r#type, "data": encoded(&found.schema_data), "properties": properties}))
+            }
+            None => Err(Failure::from("there is no such schema")),
+        }
+    }
+
     pub async fn reader(&self, request: &Value) -> Answer {
         refuse(request, &["inclusive", "rollback_s"])?;
         let start = text(request, "start").unwrap_or_default();
@@ -113,6 +130,7 @@ impl Driver {
             },
             durable: Some(false),
             read_compacted: request["compacted"].as_bool(),
+            schema: schema(request)?,
             ..Default::default()
         };
         let client = self.object::<Client>(request, "client")?;
@@ -148,6 +166,8 @@ impl Driver {
         let mut seen = json!({
             "message_id": encoded_id(message.message_id()),
             "value": encoded(&message.payload.data),
+            "data": encoded(&message.payload.data),
+            "schema_version": encoded(metadata.schema_version.as_deref().unwrap_or_default()),
             "key": message.key(),
             "ordering_key": ordering_key,
             "properties": properties,

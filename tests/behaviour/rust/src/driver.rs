@@ -5,7 +5,7 @@
 use base64::{engine::general_purpose::STANDARD as BASE64, Engine};
 use prost::Message as _;
 use pulsar::authentication::basic::BasicAuthentication;
-use pulsar::proto::MessageIdData;
+use pulsar::proto::{KeyValue, MessageIdData, Schema};
 use pulsar::{Authentication, OperationRetryOptions, Pulsar, TokioExecutor};
 use serde_json::{json, Value};
 use std::any::Any;
@@ -109,6 +109,21 @@ pub fn milliseconds(request: &Value, name: &str) -> Option<Duration> {
 
 pub fn decoded(base64: &str) -> Result<Vec<u8>, Failure> {
     Ok(BASE64.decode(base64)?)
+}
+
+/// The schema of a request, which has its number and its data.
+pub fn schema(request: &Value) -> Result<Option<Schema>, Failure> {
+    let given = &request["schema"];
+    let Some(number) = text(given, "type") else { return Ok(None) };
+    let properties = given["properties"].as_object().into_iter().flatten();
+    Ok(Some(Schema {
+        name: String::new(),
+        schema_data: decoded(text(given, "definition").unwrap_or_default())?,
+        r#type: number.parse::<i32>()?,
+        properties: properties
+            .map(|(key, value)| KeyValue { key: key.clone(), value: value.as_str().unwrap_or_default().into() })
+            .collect(),
+    }))
 }
 
 pub fn encoded(bytes: &[u8]) -> Value {

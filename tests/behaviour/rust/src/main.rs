@@ -48,6 +48,7 @@ async fn perform(driver: &Driver, request: &Value) -> Result<Value, Failure> {
         "ack" | "ack_cumulative" | "nack" | "nack_twice" => driver.acknowledge(request).await,
         "unsubscribe" => driver.unsubscribe(request).await,
         "last_message_id" => driver.last_message_id(request).await,
+        "schema" => driver.schema(request).await,
         "reader" => driver.reader(request).await,
         "read" => driver.read(request).await,
         missing => cannot_express(missing),

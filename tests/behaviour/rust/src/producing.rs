@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use crate::driver::{cannot_express, decoded, encoded_id, milliseconds, refuse, text, Answer, Client, Driver, Failure};
+use crate::driver::{
+    cannot_express, decoded, encoded_id, milliseconds, refuse, schema, text, Answer, Client, Driver, Failure,
+};
 use pulsar::compression::Compression;
 use pulsar::producer::Message;
 use pulsar::proto::ProducerAccessMode;
@@ -25,6 +27,7 @@ impl Driver {
             access_mode: Some(access_mode as i32),
             compression: compression(text(request, "compression")),
             routing_policy: Some(RoutingPolicy::RoundRobin),
+            schema: schema(request)?,
             ..Default::default()
         };
         if request["batching"] == true {
@@ -76,10 +79,11 @@ fn compression(named: Option<&str>) -> Option<Compression> {
 }
 
 fn message(fields: &Value) -> Result<Message, Failure> {
-    refuse(fields, &["sequence_id", "key_bytes"])?;
+    refuse(fields, &["sequence_id", "key_bytes", "schema"])?;
     let mut message = Message {
         payload: decoded(text(fields, "value").unwrap_or_default())?,
         partition_key: text(fields, "key").map(String::from),
+        partition_key_b64_encoded: fields["key_is_base64"].as_bool().filter(|&is| is),
         ordering_key: text(fields, "ordering_key").map(|key| key.as_bytes().to_vec()),
         event_time: fields["event_time_ms"].as_i64().map(|time| time as u64),
         ..Default::default()
