@@ -77,20 +77,17 @@ class PulsarishSource(DataSource):
     @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> PulsarishBatchWriter:
         from pulsarish_spark.options import Side, write_options
-        from pulsarish_spark.sink.columns import check_columns
-        from pulsarish_spark.sink.writer import PulsarishBatchWriter
+        from pulsarish_spark.sink.writer import PulsarishBatchWriter, schemas_of
 
         options = write_options(dict(self.options), Side.BATCH_WRITE, os.environ)
         if overwrite:
             raise ConfigError("a topic cannot be overwritten, only appended to", hint='use .mode("append")')
-        check_columns(schema, options.topic, options.column_names)
-        return PulsarishBatchWriter(options)
+        return PulsarishBatchWriter(options, schemas_of(options, schema))
 
     @plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarishStreamWriter:  # noqa: N802 - Spark's name
         from pulsarish_spark.options import Side, write_options
-        from pulsarish_spark.sink.columns import check_columns
-        from pulsarish_spark.sink.writer import PulsarishStreamWriter
+        from pulsarish_spark.sink.writer import PulsarishStreamWriter, schemas_of
 
         options = write_options(dict(self.options), Side.STREAM_WRITE, os.environ)
         if overwrite:
@@ -98,8 +95,7 @@ class PulsarishSource(DataSource):
                 'outputMode("complete") replaces the whole result in every batch, which a topic cannot do',
                 hint='use outputMode("append") with a watermark, or foreachBatch to write what changed',
             )
-        check_columns(schema, options.topic, options.column_names)
-        return PulsarishStreamWriter(options)
+        return PulsarishStreamWriter(options, schemas_of(options, schema))
 
 
 def register(spark: SparkSession) -> None:

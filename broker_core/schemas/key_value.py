@@ -54,6 +54,16 @@ def divided_payload(payload: bytes) -> tuple[bytes | None, bytes | None]:
     return key, value
 
 
+def pair_of(key: SchemaInfo, value: SchemaInfo, encoding: str) -> SchemaInfo:
+    """The KEY_VALUE schema of two others; ``encoding``: INLINE or SEPARATED."""
+    properties = {_ENCODING: encoding}
+    for part, info in (("key", key), ("value", value)):
+        properties[f"{part}.schema.name"] = ""
+        properties[f"{part}.schema.type"] = info.type.name
+        properties[f"{part}.schema.properties"] = json.dumps(dict(info.properties))
+    return SchemaInfo(SchemaType.KEY_VALUE, joined(key.data, value.data), properties)
+
+
 def from_json(text: bytes) -> bytes:
     """Two definitions as the admin REST has them, an object in which an empty text stands for no definition."""
     try:

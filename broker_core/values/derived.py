@@ -58,10 +58,11 @@ class InexpressibleError(UsageError):
     """A column has a type or a name that no schema of this kind can have. The message begins with its path."""
 
 
-def schema_of(arrow: pa.DataType, *, kind: Kind, name: str, namespace: str = "") -> SchemaInfo:
+def schema_of(arrow: pa.DataType, *, kind: Kind, name: str, namespace: str = "", column: str = "") -> SchemaInfo:
     """A schema for values of type ``arrow``: a record called ``name`` if they are structs. InexpressibleError.
 
-    Characters of ``name`` that a name cannot have become underscores.
+    Characters of ``name`` that a name cannot have become underscores. ``column``: the name of the column that values
+    are in, with which paths in errors begin.
     """
     for part in namespace.split(".") if namespace else ():
         if not _NAME.fullmatch(part):
@@ -69,11 +70,11 @@ def schema_of(arrow: pa.DataType, *, kind: Kind, name: str, namespace: str = "")
                 f"namespace {namespace!r} cannot be that of a record",
                 hint="it takes names of letters, digits and underscores, with dots between them",
             )
-    definition = _Making(namespace).definition(arrow, cleaned_name(name), "")
+    definition = _Making(namespace).definition(arrow, cleaned_name(name), column)
     return SchemaInfo(_TYPES[kind], json.dumps(definition, separators=(",", ":")).encode())
 
 
-def primitive_of(arrow: pa.DataType) -> SchemaInfo:
+def primitive_of(arrow: pa.DataType, *, column: str = "") -> SchemaInfo:
     """The primitive schema for values of type ``arrow``; InexpressibleError. Times are those that lose nothing."""
     if is_text_type(arrow):
         return SchemaInfo(SchemaType.STRING)
@@ -82,7 +83,9 @@ def primitive_of(arrow: pa.DataType) -> SchemaInfo:
     if pa.types.is_timestamp(arrow):
         return SchemaInfo(SchemaType.LOCAL_DATE_TIME if arrow.tz is None else SchemaType.INSTANT)
     if arrow not in _PRIMITIVES:
-        raise _inexpressible("", arrow, "no primitive schema has such values", "avro and json have records and lists")
+        raise _inexpressible(
+            column, arrow, "no primitive schema has such values", "avro and json have records and lists"
+        )
     return SchemaInfo(_PRIMITIVES[arrow])
 
 

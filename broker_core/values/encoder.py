@@ -7,27 +7,25 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from broker_core.base.errors import RowError
 from broker_core.schemas.avro.parsing import parse
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.schemas.key_value import SEPARATED, divided
 from broker_core.values.primitive_bytes import encode_primitive, takes
 from broker_core.values.write_program import Program, joining_program
-from broker_core.values.writing import MismatchError, avro_program, json_program
+from broker_core.values.writing import MismatchError, avro_program, json_program, subject
 from broker_core.wire.batch import columns as cols
 
 _PARTS: Final = ("key", "value")
 
 
 class ValueEncoder:
-    """Payloads of the schema ``info`` for columns of any type that fits it.
+    """Payloads of the schema ``info`` for columns of any type that fits it."""
 
-    InvalidSchemaError or SchemaParseError for a schema that is none.
-    """
-
-    def __init__(self, info: SchemaInfo) -> None:
+    def __init__(self, info: SchemaInfo, *, column: str = "") -> None:
+        """``column``: the name of the column that values are in, with which paths in errors begin; those of pairs begin
+        with key and value. SchemaParseError or KeyValueError for a schema that is none."""
         self.info = info
-        self._encoder = _encoder(info)
+        self._encoder = _encoder(info, column)
 
     @property
     def has_keys(self) -> bool:
@@ -52,8 +50,9 @@ class ValueEncoder:
 class _ProgramEncoder:
     """Avro or JSON."""
 
-    def __init__(self, info: SchemaInfo) -> None:
+    def __init__(self, info: SchemaInfo, column: str) -> None:
         self._schema = parse(info.data)
+        self._column = column
         self._made = avro_program if info.type is SchemaType.AVRO else json_program
         self._programs: dict[pa.DataType, Program] = {}
 
@@ -65,19 +64,22 @@ class _ProgramEncoder:
 
     def _program(self, arrow: pa.DataType) -> Program:
         if arrow not in self._programs:
-            self._programs[arrow] = self._made(self._schema, arrow)
+            self._programs[arrow] = self._made(self._schema, arrow, self._column)
         return self._programs[arrow]
 
 
 class _PrimitiveEncoder:
     """Types that say everything; bytes of a schema that nothing is known of pass as they are."""
 
-    def __init__(self, info: SchemaInfo) -> None:
+    def __init__(self, info: SchemaInfo, column: str) -> None:
         self._kind = info.type
+        self._column = column
 
     def check(self, arrow: pa.DataType) -> None:
         if not takes(self._kind, arrow):
-            raise MismatchError(f"the value is {arrow}, which is not written as {self._kind.name}", hint="cast it")
+            raise MismatchError(
+                f"{subject(self._column)} is {arrow}, which is not written as {self._kind.name}", hint="cast it"
+            )
 
     def encode(self, rows: pa.Array) -> pa.Array:
         self.check(rows.type)
@@ -89,7 +91,7 @@ class _KeyValueEncoder:
 
     def __init__(self, info: SchemaInfo) -> None:
         key, value, encoding = divided(info)
-        self._parts = {"key": _encoder(key), "value": _encoder(value)}
+        self._parts = {"key": _encoder(key, "key"), "value": _encoder(value, "value")}
         self._joining = joining_program()
         self.is_separated = encoding == SEPARATED
 
@@ -98,10 +100,7 @@ class _KeyValueEncoder:
         if sorted(names) != sorted(_PARTS):
             raise MismatchError(f"the value is {arrow}, and its schema has a key and a value", hint="give it both")
         for name in _PARTS:
-            try:
-                self._parts[name].check(arrow.field(name).type)
-            except MismatchError as flaw:
-                raise MismatchError(f"of the {name}: {flaw.message}", hint=flaw.hint) from flaw
+            self._parts[name].check(arrow.field(name).type)
 
     def encode(self, rows: pa.Array) -> pa.Array:
         self.check(rows.type)
@@ -115,22 +114,19 @@ class _KeyValueEncoder:
 
     def part(self, rows: pa.Array, name: str) -> pa.Array:
         """The payload of one of the two. Below a row that is null it is null too."""
-        try:
-            return self._parts[name].encode(rows.flatten()[rows.type.get_field_index(name)])
-        except RowError as flaw:
-            raise RowError(flaw.row, f"has a {name} that {flaw.flaw}", hint=flaw.hint) from flaw
+        return self._parts[name].encode(rows.flatten()[rows.type.get_field_index(name)])
 
 
 _Encoder: TypeAlias = _ProgramEncoder | _PrimitiveEncoder | _KeyValueEncoder
 
 
-def _encoder(info: SchemaInfo) -> _Encoder:
+def _encoder(info: SchemaInfo, column: str) -> _Encoder:
     match info.type:
         case SchemaType.AVRO | SchemaType.JSON:
-            return _ProgramEncoder(info)
+            return _ProgramEncoder(info, column)
         case SchemaType.KEY_VALUE:
             return _KeyValueEncoder(info)
-    return _PrimitiveEncoder(info)
+    return _PrimitiveEncoder(info, column)
 
 
 def _with_plain_types(rows: pa.Array) -> pa.Array:

@@ -31,14 +31,15 @@ class MismatchError(UsageError):
     """Columns of this type cannot be written with this schema, whatever rows have. The message begins with a path."""
 
 
-def avro_program(schema: AvroType, arrow: pa.DataType) -> Program:
-    """The program that writes columns of type ``arrow`` in Avro's binary form; MismatchError."""
-    return _Avro().made(schema, arrow)
+def avro_program(schema: AvroType, arrow: pa.DataType, column: str) -> Program:
+    """The program that writes columns of type ``arrow`` in Avro's binary form; MismatchError. ``column``: the name of
+    the one that they are in, with which paths begin."""
+    return _Avro().made(schema, arrow, column)
 
 
-def json_program(schema: AvroType, arrow: pa.DataType) -> Program:
+def json_program(schema: AvroType, arrow: pa.DataType, column: str) -> Program:
     """The program that writes columns of type ``arrow`` as JSON; MismatchError."""
-    return _Json().made(schema, arrow)
+    return _Json().made(schema, arrow, column)
 
 
 class _Compiler:
@@ -47,9 +48,8 @@ class _Compiler:
     def __init__(self) -> None:
         self._to = Program()
 
-    def made(self, schema: AvroType, arrow: pa.DataType) -> Program:
-        node, column = self._value(schema, arrow, "")
-        self._to.root = (node, column)
+    def made(self, schema: AvroType, arrow: pa.DataType, column: str) -> Program:
+        self._to.root = self._value(schema, arrow, column)
         return self._to
 
     def _value(self, schema: AvroType, arrow: pa.DataType, path: str) -> tuple[int, Column]:
@@ -227,7 +227,7 @@ class _Json(_Compiler):
         self, schema: Union, others: Sequence[AvroType], arrow: pa.StructType, path: str
     ) -> tuple[int, Column]:
         raise MismatchError(
-            f"{_subject(path)} is a union of several types, and JSON does not say which of them a value is",
+            f"{subject(path)} is a union of several types, and JSON does not say which of them a value is",
             hint="leave it out, or write with an Avro schema",
         )
 
@@ -246,7 +246,7 @@ def _check_names(schema: Record, given: dict[str, int], path: str) -> None:
             known = list(schema.by_name)
             fields = f"its fields are {', '.join(known)}" if known else "it has no fields"
             raise MismatchError(
-                f"{_subject(f'{path}.{name}' if path else name)} is none of record {schema.name.full}",
+                f"{subject(f'{path}.{name}' if path else name)} is none of record {schema.name.full}",
                 hint=did_you_mean(name, known, otherwise=f"{fields}; drop or rename the column"),
             )
 
@@ -291,12 +291,12 @@ def _json_default(schema: AvroType, value: Any) -> Any:
 
 def _mismatch(path: str, arrow: pa.DataType, schema: AvroType) -> MismatchError:
     return MismatchError(
-        f"{_subject(path)} is {arrow}, which does not fit its schema, {shown(schema)}",
+        f"{subject(path)} is {arrow}, which does not fit its schema, {shown(schema)}",
         hint="cast it, or leave it out if the schema has a default for it",
     )
 
 
-def _subject(path: str) -> str:
+def subject(path: str) -> str:
     return f"column {path}" if path else "the value"
 
 

@@ -33,6 +33,7 @@ from pulsarish_spark.options.topics import (
     given_names,
     selection_of,
 )
+from pulsarish_spark.options.value_writing import ValueWriting, value_writing_of
 from pulsarish_spark.options.values import ValueOptions, values_of
 from pulsarish_spark.places.start_spec import Bound, Word
 from pulsarish_spark.places.topics import Selection
@@ -90,6 +91,7 @@ class WriteOptions:
     column_names: str
     key_form: KeyForm = "auto"
     deliver_after_ms: int = 0
+    values: ValueWriting
     writing: Mapping[str, Any]
     once: ExactlyOnce | None = None  # None: at least once
 
@@ -182,6 +184,7 @@ def write_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, 
         address=address_of(given, environment),
         topic=given.get("topic", ""),
         column_names=given.get("columnNames", "pulsarish"),
+        values=value_writing_of(given),
         writing=filled(SENDING, given),
         once=exactly_once_of(given, side, checkpoint),
         **filled(MAKING, given),

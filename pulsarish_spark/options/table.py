@@ -24,6 +24,7 @@ from pulsarish_spark.options.sending import MAKING, SENDING
 from pulsarish_spark.options.start_and_end import BOUNDS
 from pulsarish_spark.options.subscriptions import FOLLOWING, QUEUEING
 from pulsarish_spark.options.topics import REPLAYING, SELECTING
+from pulsarish_spark.options.value_writing import NAMING
 from pulsarish_spark.options.values import TYPING
 
 OPTIONS: Final[tuple[Option, ...]] = (
@@ -32,6 +33,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *SELECTING,
     *SHAPING,
     *TYPING,
+    *NAMING,
     *BOUNDS,
     *FILTERING,
     *AMOUNTS,

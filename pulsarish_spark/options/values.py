@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that say what values are read as: bytes, or by a schema; and what becomes of those that do not fit it."""
+"""The options that say what values are, bytes or of a schema, and what becomes of those that do not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from broker_core.base.errors import ConfigError
 from broker_core.schemas.definition import definition_of
 from broker_core.schemas.info import SchemaInfo, SchemaType
-from pulsarish_spark.options.option import Option, count, flag, one_of
+from pulsarish_spark.options.option import Option, Side, count, flag, one_of
 from pulsarish_spark.rows.typed_values import OnBadRecord, SchemalessAs, ValueRules
 
 RAW: Final = "raw"
 OF_TOPIC: Final = "schema"
-_DEFINED: Final = {"avro": SchemaType.AVRO, "json": SchemaType.JSON}
-_PRIMITIVES: Final = {each.name.lower(): each for each in SchemaType if each.is_primitive and not each.is_bytes}
+PRIMITIVE: Final = "primitive"
+DEFINED: Final = {"avro": SchemaType.AVRO, "json": SchemaType.JSON}
+PRIMITIVES: Final = {each.name.lower(): each for each in SchemaType if each.is_primitive and not each.is_bytes}
 DEPTH_MAX: Final = 16
 """Columns double with each level of a record that contains itself twice."""
 
@@ -45,21 +46,25 @@ def _depth(text: str) -> int:
 TYPING: Final = (
     Option(
         "valueFormat",
-        one_of((RAW, OF_TOPIC, *_DEFINED, *_PRIMITIVES)),
+        one_of((RAW, OF_TOPIC, *DEFINED, PRIMITIVE, *PRIMITIVES)),
         OF_TOPIC,
-        "What values are read as. raw (default): bytes. schema: by the topic's schema, the newest one when the "
-        "DataFrame is made, which the broker is asked for; the column value is then a struct, or a plain column, and "
-        "key is typed too where the schema says what keys are. avro or json: by valueSchema. "
-        f"{', '.join(_PRIMITIVES)}: a value of that type alone. Each message is decoded by the version that it was "
-        "written with ([typed.md](typed.md)).",
+        "What values are read and written as. raw (default): bytes. schema: by the topic's schema, the newest one when "
+        "the DataFrame is made or a batch is written, which the broker is asked for; the column value is then a "
+        "struct, or a plain column, and key is typed too where the schema says what keys are. avro or json: by "
+        "valueSchema; the sink makes a schema of the columns without it, and adds it to the topic. "
+        f"{', '.join(PRIMITIVES)}: a value of that type alone; primitive, in the sink, is the one of the column. Each "
+        "message is decoded by the version that it was written with ([typed.md](typed.md)).",
         fills="format",
+        sides=Side.ANY,
     ),
     Option(
         "valueSchema",
         _definition,
         '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}',
-        "The schema that values are read by with valueFormat avro or json: an Avro definition, as JSON.",
+        "The schema that values are read or written by with valueFormat avro or json: an Avro definition, as JSON. "
+        "The sink adds it to the topic.",
         fills="definition",
+        sides=Side.ANY,
     ),
     Option(
         "schemaVersion",
@@ -73,9 +78,10 @@ TYPING: Final = (
         "flattenValue",
         flag,
         "true",
-        "Whether the fields of a value that is a record stand beside the other columns, in place of value. "
-        "Default false.",
+        "Whether the fields of a value that is a record stand beside the other columns, in place of value. In the sink "
+        "each column is one but those of messages, such as key and topic. Default false.",
         fills="flatten",
+        sides=Side.ANY,
     ),
     Option(
         "recursiveDepth",
@@ -119,8 +125,13 @@ def values_of(given: Mapping[str, Any]) -> ValueOptions:
     """ConfigError for options that contradict each other."""
     form = given.get("valueFormat", RAW)
     if form == RAW:
-        _check_only_typed(given)
+        check_only_typed(given, TYPING)
         return ValueOptions()
+    if form == PRIMITIVE:
+        raise ConfigError(
+            f"valueFormat={PRIMITIVE} works in the sink alone: a topic does not say which type its bytes are",
+            hint=f"name the type, one of {', '.join(PRIMITIVES)}",
+        )
     _check_schema(form, given)
     names = {"recursiveDepth": "recursive_depth", "schemalessAs": "schemaless_as", "onBadRecord": "on_bad_record"}
     chosen = {field: given[name] for name, field in names.items() if name in given}
@@ -134,13 +145,14 @@ def values_of(given: Mapping[str, Any]) -> ValueOptions:
 
 
 def _schema(form: str, given: Mapping[str, Any]) -> SchemaInfo | None:
-    if form in _DEFINED:
-        return SchemaInfo(_DEFINED[form], given["valueSchema"])
-    return SchemaInfo(_PRIMITIVES[form]) if form in _PRIMITIVES else None
+    if form in DEFINED:
+        return SchemaInfo(DEFINED[form], given["valueSchema"])
+    return SchemaInfo(PRIMITIVES[form]) if form in PRIMITIVES else None
 
 
-def _check_only_typed(given: Mapping[str, Any]) -> None:
-    if only := next((option.name for option in TYPING if option.name in given and option.name != "valueFormat"), ""):
+def check_only_typed(given: Mapping[str, Any], options: Sequence[Option]) -> None:
+    """ConfigError for one of ``options`` besides valueFormat, as values are bytes."""
+    if only := next((option.name for option in options if option.name in given and option.name != "valueFormat"), ""):
         example = "avro" if only == "valueSchema" else OF_TOPIC
         raise ConfigError(
             f"option {only} means nothing where values are bytes", hint=f'add .option("valueFormat", "{example}")'
@@ -148,12 +160,12 @@ def _check_only_typed(given: Mapping[str, Any]) -> None:
 
 
 def _check_schema(form: str, given: Mapping[str, Any]) -> None:
-    if form in _DEFINED and "valueSchema" not in given:
+    if form in DEFINED and "valueSchema" not in given:
         raise ConfigError(
             f"valueFormat={form} needs a schema",
             hint='give it with .option("valueSchema", "{...}"), or take the topic\'s: .option("valueFormat", "schema")',
         )
-    if form not in _DEFINED and "valueSchema" in given:
+    if form not in DEFINED and "valueSchema" in given:
         raise ConfigError(
             f"valueSchema means nothing with valueFormat={form}", hint='say what values are: "valueFormat", "avro"'
         )

@@ -8,7 +8,7 @@ option columnNames says whose names they are, ours or pulsar-spark's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.types import (
@@ -29,9 +29,12 @@ from pyspark.sql.types import (
 
 from broker_core.base.errors import ConfigError
 from broker_core.base.suggest import did_you_mean
+from pulsarish_spark.options.value_writing import ValueWriting
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+BYTES: Final = ValueWriting()
 
 _TEXT_OR_BYTES: Final = "string or binary"
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
@@ -75,7 +78,10 @@ SINK_COLUMNS: Final = {
         "true: the key goes out as bytes, base64-encoded on its way; false: as text; null, or no such column: as text "
         "where it is UTF-8. The option keyForm beats it",
     ),
-    "value": SinkColumn(_TEXT_OR_BYTES, "payload; null is sent as an explicit null"),
+    "value": SinkColumn(
+        _TEXT_OR_BYTES,
+        "payload; null is sent as an explicit null. With valueFormat any type that the schema has, and so may the key",
+    ),
     "topic": SinkColumn("string", "where the row goes, unless the option topic says so"),
     "partition": SinkColumn("int", "partition number; beats the key"),
     "properties": SinkColumn(_PROPERTIES_TYPE, "properties of the message"),
@@ -123,17 +129,37 @@ MESSAGE_COLUMNS: Final = (
 """The columns that an entry is made from; ``headers`` come as ``properties``."""
 
 
-def check_columns(schema: StructType, topic_option: str, column_names: str = "pulsarish") -> None:
-    """ConfigError unless rows of ``schema`` can be written; the options ``topic``, "" without it, and columnNames."""
+def lifted(names: Iterable[str]) -> list[str]:
+    """The columns that are fields of the value with flattenValue: all but those of messages."""
+    return [name for name in names if name == "value" or name not in SINK_COLUMNS]
+
+
+def check_columns(
+    schema: StructType, topic_option: str, column_names: str = "pulsarish", values: ValueWriting = BYTES
+) -> None:
+    """ConfigError unless rows of ``schema`` can be written; the options ``topic``, "" without it, and columnNames.
+
+    Columns that a schema says the type of are not looked at.
+    """
     given: dict[str, str] = {}
+    typed = {name for name, is_typed in (("value", values.is_typed), ("key", values.may_type_keys)) if is_typed}
     for field in schema.fields:
         own = own_name(field.name, column_names)
         if own in given:
             names = [given[own]] if given[own] == field.name else [given[own], field.name]
             raise ConfigError(f"there are several columns {' and '.join(names)}", hint="drop or rename all but one")
         given[own] = field.name
-        _check_column(field, own)
-    if "value" not in given:
+        if values.flatten and own in _LEFT_OUT:
+            raise ConfigError(
+                f"column {field.name} may be a field of the value, or that of a message which the broker makes anew",
+                hint="drop or rename it, or leave flattenValue out",
+            )
+        _check_name(field.name, own)
+        if own not in typed and not (values.flatten and lifted([own])):
+            _check_column(field, own)
+    if values.flatten and not lifted(given):
+        raise ConfigError("there is no column that is a field of the value", hint="leave flattenValue out")
+    if "value" not in given and not values.flatten:
         raise ConfigError(
             f"there is no column value among {', '.join(given.values()) or 'no columns'}",
             hint='example: df.selectExpr("to_json(struct(*)) AS value")',
@@ -144,13 +170,16 @@ def check_columns(schema: StructType, topic_option: str, column_names: str = "pu
         )
 
 
-def _check_column(field: StructField, own: str) -> None:
-    """``own``: what the sink calls this column."""
-    name, found = field.name, field.dataType
+def _check_name(name: str, own: str) -> None:
     if name in PULSAR_SPARK_NAMES and own == name:
         raise ConfigError(
             f"the sink takes no column {name}", hint='it does with .option("columnNames", "pulsar-spark")'
         )
+
+
+def _check_column(field: StructField, own: str) -> None:
+    """``own``: what the sink calls this column."""
+    name, found = field.name, field.dataType
     if own not in SINK_COLUMNS and own not in _LEFT_OUT:
         raise ConfigError(
             f"the sink takes no column {name}",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from broker_core.client.settings.config import WriterConfig
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.options import WriteOptions
 from pulsarish_spark.sink.columns import with_own_names
+from pulsarish_spark.sink.payloads import Payloads
 from pulsarish_spark.sink.properties import row_words
 from pulsarish_spark.sink.rows import (
     Destination,
@@ -30,6 +31,9 @@ from pulsarish_spark.sink.rows import (
     split_by_topic,
     with_delivery_times,
 )
+
+if TYPE_CHECKING:
+    from pulsarish_spark.sink.value_schemas import ValueSchemas
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +50,14 @@ class Targets:
     They share one window: it bounds what the task has in flight, however many topics and partitions it writes to.
     """
 
-    def __init__(self, client: Client, options: WriteOptions, txn: Transaction | None = None) -> None:
-        """``txn``: the transaction of all rows."""
+    def __init__(
+        self,
+        client: Client,
+        options: WriteOptions,
+        txn: Transaction | None = None,
+        schemas: ValueSchemas | None = None,
+    ) -> None:
+        """``txn``: the transaction of all rows. ``schemas``: of their values, None if these are bytes."""
         self._client = client
         self._txn = txn
         self._options = options
@@ -55,6 +65,7 @@ class Targets:
         self._window = SendWindow(0, WriterConfig.of(self._writing).window_bytes_max)
         self._writers: dict[str, EntryWriter] = {}
         self._places: dict[str, Destination] = {}
+        self._payloads = Payloads(client, schemas) if schemas is not None else None
         self._has_told_zero = False
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -62,16 +73,23 @@ class Targets:
         rows = with_own_names(rows, self._options.column_names)
         self._tell_zero_time(rows)
         rows = with_delivery_times(rows, self._options.deliver_after_ms, SystemClock().now_ms())
-        parts = [
-            (part, message_rows(part.rows, self._options.key_form))
-            for part in split_by_topic(rows, self._options.topic, self._place_of)
-        ]
+        parts = [(part, self._messages(part)) for part in split_by_topic(rows, self._options.topic, self._place_of)]
         self._open([part for part, _ in parts if part.topic not in self._writers])
         for part, _ in parts:
             self._check_partitions(part)
         encoded = [(self._writers[part.topic], self._encoded(part, rows)) for part, rows in parts]
         for writer, entries in encoded:
             writer.send(entries)
+
+    def _messages(self, part: TopicRows) -> pa.RecordBatch:
+        """The columns of messages: values are bytes then, and so are keys."""
+        if self._payloads is None:
+            return message_rows(part.rows, self._options.key_form)
+        try:
+            made = self._payloads.made(part.topic, part.rows)
+        except RowError as error:
+            raise ConfigError(f"{row_words(part.rows, error.row)} {error.flaw}", hint=error.hint) from error
+        return message_rows(made, self._options.key_form)
 
     def _tell_zero_time(self, rows: pa.RecordBatch) -> None:
         """Warn, once in a task, of an event time that is read back as null."""
@@ -114,7 +132,12 @@ class Targets:
         named = part.partitions is not None and bool((part.partitions != BY_KEY).all())
         lazy = named and self._client.partitions(part.topic) > 0
         return self._client.write_rows(
-            part.topic, self._window, txn=self._txn, **self._writing, lazy_start_partitioned_producers=lazy
+            part.topic,
+            self._window,
+            txn=self._txn,
+            **self._writing,
+            lazy_start_partitioned_producers=lazy,
+            schema=None if self._payloads is None else self._payloads.schema_of(part.topic),
         )
 
     def _check_partitions(self, part: TopicRows) -> None:

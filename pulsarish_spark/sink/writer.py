@@ -27,6 +27,7 @@ from pulsarish_spark.losses.loss import running_batch
 from pulsarish_spark.options import WriteOptions
 from pulsarish_spark.plain_errors import plain_errors, through_pickling
 from pulsarish_spark.sink import exactly_once
+from pulsarish_spark.sink.columns import check_columns
 from pulsarish_spark.sink.decisions import JOB, Batch
 from pulsarish_spark.sink.exactly_once import Run, Share
 from pulsarish_spark.sink.guarantees import tell_at_least_once, uses_transactions
@@ -35,8 +36,10 @@ from pulsarish_spark.workers.spark_worker import SentToWorkers, freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from broker_core.client import Client, Transaction
+    from pulsarish_spark.sink.value_schemas import ValueSchemas
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +73,24 @@ class Within:
         return self.run is None or exactly_once.check_batch(self.run, batch)
 
 
-def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, within: Within | None = None) -> Written:
+def schemas_of(options: WriteOptions, schema: StructType) -> ValueSchemas | None:
+    """The schemas of rows of ``schema``, None if their values are bytes; ConfigError if they cannot be written."""
+    check_columns(schema, options.topic, options.column_names, options.values)
+    if not options.values.is_typed:
+        return None
+    from pulsarish_spark.sink.value_schemas import ValueSchemas  # A process that only plans needs no arrays.
+
+    return ValueSchemas.of(options.values, schema, options.column_names)
+
+
+def write_rows(
+    batches: Iterator[pa.RecordBatch],
+    options: WriteOptions,
+    within: Within | None = None,
+    schemas: ValueSchemas | None = None,
+) -> Written:
     """Write all rows of a task; returns when they are confirmed. ``within``: in a transaction, which is handed over;
-    None: at least once."""
+    None: at least once. ``schemas``: None if values are bytes."""
     batch = None if within is None else within.batch or batch_of_task()
     if within is not None and batch is not None and not within.wants(batch):
         for _ in batches:  # A worker that does not take its rows ends its upstream.
@@ -84,21 +102,25 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, within:
     rows = itertools.chain([first], batches)
     with connected(options.address) as client:
         if within is None or batch is None:
-            written = Written(_send(client, rows, options))
+            written = Written(_send(client, rows, options, schemas=schemas))
         else:
-            written = send_within(client, rows, options, within, batch)
+            written = send_within(client, rows, options, within, batch, schemas)
     freeze_imports()
     return written
 
 
 def _send(
-    client: Client, batches: Iterable[pa.RecordBatch], options: WriteOptions, txn: Transaction | None = None
+    client: Client,
+    batches: Iterable[pa.RecordBatch],
+    options: WriteOptions,
+    txn: Transaction | None = None,
+    schemas: ValueSchemas | None = None,
 ) -> int:
     """Send all rows; returns how many there were, when they are confirmed."""
     from pulsarish_spark.sink.targets import Targets  # A process that only plans a write needs no arrays.
 
     written = 0
-    targets = Targets(client, options, txn)
+    targets = Targets(client, options, txn, schemas)
     try:
         for rows in batches:
             targets.write(rows)
@@ -117,14 +139,19 @@ def _send(
 
 
 def send_within(
-    client: Client, batches: Iterable[pa.RecordBatch], options: WriteOptions, within: Within, batch: Batch
+    client: Client,
+    batches: Iterable[pa.RecordBatch],
+    options: WriteOptions,
+    within: Within,
+    batch: Batch,
+    schemas: ValueSchemas | None = None,
 ) -> Written:
     """Send all rows in a transaction, which is left to the decision about the batch."""
     until_ms = SystemClock().now_ms() + round(within.timeout_s * 1000)
     with client.new_transaction(within.timeout_s) as txn:
         if within.run is not None:
             exactly_once.intend(client, within.run, txn.id)
-        rows = _send(client, batches, options, txn)
+        rows = _send(client, batches, options, txn, schemas)
         return Written(rows, Share(within.run, batch, txn.hand_over(), until_ms))
 
 
@@ -150,27 +177,36 @@ def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
 class _Writer(SentToWorkers):
     """The tasks of both sinks."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, schemas: ValueSchemas | None = None) -> None:
         self._options = replace(options, address=options.address.for_executors())
+        self._schemas = schemas
         self._within: Within | None = None
+
+    def _find_schema(self, client: Client) -> None:
+        """Have the schema of all rows, and the topic have it, if values have one and all rows go to one topic."""
+        if self._schemas is not None:
+            from pulsarish_spark.sink.value_schemas import with_schema
+
+            self._schemas = with_schema(self._schemas, self._options.topic, client)
 
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_rows(iterator, self._options, self._within)
+        return write_rows(iterator, self._options, self._within, self._schemas)
 
 
 class PulsarishBatchWriter(_Writer, DataSourceArrowWriter):
     """The batch sink. The process that plans the job makes it; it is sent to the tasks, and to the process that ends
     the job."""
 
-    def __init__(self, options: WriteOptions) -> None:
-        super().__init__(options)
+    def __init__(self, options: WriteOptions, schemas: ValueSchemas | None = None) -> None:
+        super().__init__(options, schemas)
         self._job: Job | None = None
         once = options.once
-        if once is None:
+        if once is None and schemas is None:
             return
         with connected(self._options.address) as client:
-            if uses_transactions(client, options):
+            self._find_schema(client)
+            if once is not None and uses_transactions(client, options):
                 self._job = Job.begun(client, once)
                 self._within = Within(once.timeout_s, self._job.run, JOB)
 
@@ -199,6 +235,7 @@ class PulsarishStreamWriter(_Writer, DataSourceStreamArrowWriter):
         """The state that is sent to the tasks: with it the batch begins, as a writer that commits is never sent."""
         if self._within is None:
             with through_pickling(), connected(self._options.address) as client:
+                self._find_schema(client)
                 self._within = self._begun(client)
         return self.__dict__
 

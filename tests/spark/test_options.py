@@ -635,7 +635,8 @@ def test_an_unknown_option_is_answered_with_what_there_is_on_its_side() -> None:
         'option "acks" is unknown; the options are service.url, data.dir, operationTimeoutMs, connectionTimeoutMs, '
         "tokenFile, token, authPluginClassName, authParams, tlsTrustCertsFilePath, tlsCertificateFilePath, "
         "tlsKeyFilePath, tlsHostnameVerificationEnable, tlsAllowInsecureConnection, useTls, "
-        "topic, includeHeaders, columnNames, keyForm, deliverAfterMs, hashingScheme, messageRoutingMode, batchingType, "
+        "topic, includeHeaders, columnNames, valueFormat, valueSchema, flattenValue, recordName, recordNamespace, "
+        "keyFormat, keyForm, deliverAfterMs, hashingScheme, messageRoutingMode, batchingType, "
         "sendTimeoutMs, memoryLimitBytes, chunkingEnabled, chunkMaxMessageSize, compression, "
         "batchingMaxMessages, batchingMaxBytes, deliveryGuarantee, transactionalId, transactionTimeoutMs, "
         "onUnknownTransaction"

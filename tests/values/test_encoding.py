@@ -350,9 +350,9 @@ def test_pair_is_one_payload_or_a_key_and_a_value() -> None:
 
 def test_flaw_of_a_pair_says_which_part_has_it() -> None:
     encoder = ValueEncoder(key_value(SchemaInfo(SchemaType.STRING), info("{a:int}")))
-    with pytest.raises(RowError, match="row 0 has a value that cannot be written: a is null"):
+    with pytest.raises(RowError, match=r"row 0 cannot be written: value\.a is null"):
         encoder.encode(pa.array([{"key": "k", "value": {"a": None}}], PAIR))
-    with pytest.raises(MismatchError, match="of the key: the value is int32, which is not written as STRING"):
+    with pytest.raises(MismatchError, match="column key is int32, which is not written as STRING"):
         encoder.check(columns(key=pa.int32(), value=PAIR.field("value").type))
     with pytest.raises(MismatchError, match="its schema has a key and a value"):
         encoder.check(pa.string())
