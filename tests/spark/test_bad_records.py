@@ -14,7 +14,7 @@ from broker_core.base.errors import ConfigError
 from pulsarish_spark import export_batch, read_arrow, replay
 from pulsarish_spark.typed.bad_records import BadRecordError
 from tests.spark.brokers import Broker
-from tests.spark.conftest import Start, failure
+from tests.spark.conftest import Start, failure, restarted
 from tests.spark.engine import Engine
 from tests.spark.queries import drain
 from tests.spark.typed import LARGER, ORDER, orders, send
@@ -167,6 +167,17 @@ def test_stream_that_failed_goes_on_with_another_policy(
     assert exported.rows == 2
     assert [each["id"] for each in replay(tmp_path / "b.parquet").read_all()["value"].to_pylist()] == [1, 2]
     assert len(letters(cell, bad)) == 1
+
+
+def test_queue_that_failed_gets_its_entries_again(share: Start, cell: Broker, topic: str) -> None:
+    """The batch is not acknowledged, and a restart with another policy has its other rows."""
+    send(cell, topic, ORDER, [*orders(ORDER, 1), BAD, *orders(ORDER, 2)])
+    query = share(topic=topic, startingOffsets="earliest", **TYPED)
+    with pytest.raises(BadRecordError):
+        rows_of(query)
+    assert cell.backlog(topic, "work") > 0
+    query = restarted(query, onBadRecord="skip")
+    assert [each["id"] for each in rows_of(query)] == [1, 2]
 
 
 def test_version_that_the_topic_does_not_have(cell: Broker, topic: str) -> None:

@@ -20,6 +20,7 @@ from tests.spark.brokers import Broker
 from tests.spark.conftest import failure
 from tests.spark.queries import drain
 from tests.spark.typed import CITY, ID, LARGER, NOTE, ORDER, avro_bytes, orders, record, send
+from tests.values.protobuf_infos import everything, message_of
 
 pytestmark = pytest.mark.spark
 
@@ -238,6 +239,34 @@ def test_record_within_itself_takes_a_depth(cell: Broker, topic: str) -> None:
     with pytest.raises(ConfigError, match=r"values cannot be columns: next: record Node is within itself"):
         read(cell, topic)
     assert values(cell, topic, recursiveDepth=1) == [{"id": 1, "next": {"id": 2, "next": None}}]
+
+
+def test_protobuf_messages_are_structs(spark: SparkSession, cell: Broker, topic: str) -> None:
+    """By their descriptors: every type, with Spark's own, and the payload that is cut."""
+    schema = everything()
+    payload = message_of(
+        schema,
+        one_uint64=2**64 - 1,
+        one_uint32=2**32 - 1,
+        many_bytes=[b"b"],
+        colour=2,
+        inner={"x": 1},
+        time={"seconds": 1, "nanos": 5000},
+        took={"seconds": 90},
+        wrapped={"value": 7},
+        word="w",
+        by_name={"a": {"x": 3}},
+    )
+    send(cell, topic, schema, [payload, payload[:-1], None])
+    frame = spark_read(spark, cell, topic, columns="value", onBadRecord="null")
+    row, cut, tombstone = frame.selectExpr(
+        *("value.one_uint64", "value.one_uint32", "value.many_bytes[0]", "value.colour", "value.inner.x"),
+        *("cast(value.time as string)", "extract(second from value.took)", "value.wrapped", "value.number"),
+        *("value.word", "value.by_name['a'].x"),
+    ).collect()
+    expected = (Decimal(2**64 - 1), 2**32 - 1, b"b", "BLUE", 1, "1970-01-01 00:00:01.000005", 30, 7, None, "w", 3)
+    assert tuple(bytes(each) if isinstance(each, bytearray) else each for each in row) == expected
+    assert {*cut} == {*tombstone} == {None}
 
 
 MS = 1_700_000_000_123
