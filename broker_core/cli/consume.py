@@ -18,7 +18,7 @@ from broker_core.base.errors import OperationTimeoutError, TopicNotFoundError, U
 from broker_core.base.names import TopicName
 from broker_core.base.suggest import meant_topic
 from broker_core.cli.interrupts import ends_in_order
-from broker_core.cli.message_forms import message_format_option, message_printer
+from broker_core.cli.message_forms import message_format_option, message_printer, raw_option
 from broker_core.cli.output import counted, human_bytes, on_terminal, progress, progress_option, say
 from broker_core.cli.parameter_types import TIME_FORMS, Seconds, WholeNumber, time_if_one
 from broker_core.cli.target import Target, target_options
@@ -98,6 +98,7 @@ _LOOK_S: Final = 1.0
     "--exit stops too when nothing came for --timeout: the rest is delayed, or with other consumers.",
 )
 @message_format_option
+@raw_option
 @progress_option
 @target_options
 def consume(
@@ -116,6 +117,7 @@ def consume(
     count: int | None,
     follow: bool,
     output: str | None,
+    is_raw: bool,
     shows_progress: bool | None,
 ) -> None:
     """Print the messages of TOPIC.
@@ -133,8 +135,8 @@ def consume(
     choices = _SubscriptionChoices(
         topics_pattern, ack_timeout_s, dead_letter_after, dead_letter_topic, name, priority, key_ranges
     )
-    show = message_printer(output)
     with ends_in_order(), target.client() as client:
+        show = message_printer(output, None if is_raw else client)
         # No more than was asked for: what a consumer gives back unseen counts as redelivered.
         prefetch = min(count or _TOGETHER_MAX, _TOGETHER_MAX)
         in_files = output == "raw" and not on_terminal()

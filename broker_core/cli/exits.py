@@ -44,7 +44,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.DAMAGE: "stored data is damaged",
     Exit.DISK_FAILED: "the disk refused a write or sync, so the broker stopped; start it again when the disk is well",
     Exit.EXISTS: "the topic, namespace or subscription exists, and was to be made",
-    Exit.INCOMPATIBLE: "the schema is not compatible with that of the topic, or is none; or a value does not fit it",
+    Exit.INCOMPATIBLE: "the schema is not compatible with that of the topic, or is none",
     Exit.HUNG_UP: "SIGHUP ended produce before it was done, as its terminal was closed",
     Exit.INTERRUPTED: "Ctrl-C ended it before it was done, as shells number it",
     Exit.TERMINATED: "SIGTERM ended produce before it was done",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages on stdout, in one of three forms, and as one JSON object on stdin: what ``consume -o jsonl`` prints,
-``produce --input jsonl`` reads back.
+``produce --input jsonl`` reads back, with ``--schema`` if values are decoded, as those of messages with a schema are.
 
 Text stays text; a key, ordering key or value that is not UTF-8 goes under ``keyBase64``, ``orderingKeyBase64`` or
 ``valueBase64`` instead, so every byte survives the way through a pipe. Times are integer milliseconds since the epoch.
@@ -13,16 +13,17 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from broker_core.base.errors import UsageError
-from broker_core.base.printable import printable
+from broker_core.base.printable import printable, printable_json
 from broker_core.cli.output import on_terminal, print_jsonl
 
 if TYPE_CHECKING:
-    from broker_core.client import FileValue, Message
+    from broker_core.cli.typed_values import Payload, Shown
+    from broker_core.client import Client, FileValue, Message
 
 
 class Outgoing(NamedTuple):
@@ -41,16 +42,20 @@ _CONTENT = frozenset({"key", "orderingKey", "value"})
 _READ = _CONTENT | {f"{name}Base64" for name in _CONTENT} | {"properties", "eventTime"}
 _ONLY_WRITTEN = frozenset(
     {"topic", "messageId", "publishTime", "producerName", "sequenceId", "redeliveryCount", "index"}
+    | {"schemaVersion", "valueError"}
 )
 
 
-def to_json(message: Message) -> dict[str, Any]:
-    """The object of a received message."""
+def to_json(message: Message, shown: Shown | None = None) -> dict[str, Any]:
+    """The object of a received message. ``shown``: its decoded value, or why it is none; None: bytes are bytes."""
     row: dict[str, Any] = {"topic": message.topic, "messageId": str(message.message_id)}
     row.update(_bytes_field("key", message.key))
     if message.ordering_key is not None:
         row.update(_bytes_field("orderingKey", message.ordering_key))
-    row.update(_bytes_field("value", message.value))
+    row.update(_bytes_field("value", message.value) if shown is None or shown.reason else {"value": shown.value})
+    if shown is not None and shown.reason:
+        row["valueError"] = shown.reason
+    row["schemaVersion"] = message.schema_version
     row["properties"] = message.properties
     row["eventTime"] = message.event_time_ms or None
     row["publishTime"] = message.publish_time_ms
@@ -61,8 +66,9 @@ def to_json(message: Message) -> dict[str, Any]:
     return row
 
 
-def from_json(line: bytes, number: int) -> Outgoing:
-    """The message of one line; UsageError names the line if it is not such an object."""
+def from_json(line: bytes, number: int, encode: Callable[[Any], Payload] | None = None) -> Outgoing:
+    """The message of one line; UsageError names the line if it is not such an object. ``encode``: makes the payload of
+    a value, which may be any JSON then."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -80,8 +86,14 @@ def from_json(line: bytes, number: int) -> Outgoing:
     if type(event_time) is not int:
         raise _bad_line(number, "eventTime must be milliseconds since the epoch")
     key = _read_field(row, "key", number)
-    value, ordering_key = (_read_bytes(row, name, number) for name in ("value", "orderingKey"))
-    return Outgoing(value, key, properties, event_time, ordering_key=ordering_key)
+    ordering_key = _read_bytes(row, "orderingKey", number)
+    if encode is None:
+        return Outgoing(_read_bytes(row, "value", number), key, properties, event_time, ordering_key=ordering_key)
+    if "value" not in row:
+        raise _bad_line(number, 'it has "valueBase64", and with --schema its value is JSON')
+    payload = encode(row["value"])
+    key = key if payload.key is None else payload.key
+    return Outgoing(payload.value, key, properties, event_time, ordering_key=ordering_key)
 
 
 def _bytes_field(name: str, content: str | bytes | None) -> dict[str, str | None]:
@@ -102,7 +114,8 @@ def _read_field(row: Mapping[str, Any], name: str, number: int) -> str | bytes |
             raise _bad_line(number, f"{name}Base64 is not base64") from error
     plain = row.get(name)
     if plain is not None and not isinstance(plain, str):
-        raise _bad_line(number, f"{name} must be a text or null")
+        decoded = ": is it decoded? Give --schema, or take what consume --raw prints" if name == "value" else ""
+        raise _bad_line(number, f"{name} must be a text or null{decoded}")
     return plain
 
 
@@ -130,14 +143,49 @@ message_format_option = click.option(
 )
 
 
-def message_printer(output: str | None) -> Callable[[Message], None]:
-    """The printer of messages in the form that was asked for; None: the one that fits who reads."""
-    return _SHOW[output or ("text" if on_terminal() else "jsonl")]
+raw_option = click.option(
+    "--raw",
+    "is_raw",
+    is_flag=True,
+    help="Show values as bytes. [default: those that name a schema are decoded by it; one that cannot be is shown as "
+    "bytes with the reason]",
+)
 
 
-def _show_text(message: Message) -> None:
-    key, value = (printable(_text(content)) for content in (message.key, message.value))
-    sys.stdout.write(f"{message.message_id}  {key}  {value}\n")
+def message_printer(output: str | None, client: Client | None) -> Callable[[Message], None]:
+    """The printer of messages in the form that was asked for; None: the one that fits who reads. ``client``: asks for
+    the schemas by which values are decoded; None: they are not."""
+    form = output or ("text" if on_terminal() else "jsonl")
+    if form == "raw":
+        return _show_raw
+    show = _show_text if form == "text" else _show_json
+    if client is None:
+        return lambda message: show(message, None)
+    decoded = _decoding(client)
+    return lambda message: show(message, decoded(message))
+
+
+def _decoding(client: Client) -> Callable[[Message], Shown | None]:
+    """Decodes values. What that needs is imported when the first comes that names a schema."""
+    decode: Callable[[Message], Shown | None] | None = None
+
+    def decoded(message: Message) -> Shown | None:
+        nonlocal decode
+        if message.schema_version is None:
+            return None
+        if decode is None:
+            from broker_core.cli.typed_values import DecodedValues
+
+            decode = DecodedValues(client).shown
+        return decode(message)
+
+    return decoded
+
+
+def _show_text(message: Message, shown: Shown | None) -> None:
+    reason = "" if shown is None or not shown.reason else f"  (not decoded: {printable(shown.reason)})"
+    value = printable(_text(message.value)) if shown is None or shown.reason else printable_json(shown.value)
+    sys.stdout.write(f"{message.message_id}  {printable(_text(message.key))}  {value}{reason}\n")
 
 
 def _show_raw(message: Message) -> None:
@@ -149,14 +197,11 @@ def _show_raw(message: Message) -> None:
     sys.stdout.buffer.write(b"\n")
 
 
-def _show_json(message: Message) -> None:
-    print_jsonl([to_json(message)])
+def _show_json(message: Message, shown: Shown | None) -> None:
+    print_jsonl([to_json(message, shown)])
 
 
 def _text(content: str | bytes | None) -> str:
     if content is None:
         return "-"
     return content if isinstance(content, str) else content.decode("utf-8", "backslashreplace")
-
-
-_SHOW: Final = {"text": _show_text, "raw": _show_raw, "jsonl": _show_json}

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import click
 
@@ -24,15 +24,18 @@ from broker_core.base.errors import PulsarishError, UsageError
 from broker_core.cli.interrupts import ends_in_order
 from broker_core.cli.output import counted, on_terminal, print_jsonl, progress, progress_option, say
 from broker_core.cli.parameter_types import TIME_FORMS, Seconds, time_if_one
+from broker_core.cli.schema_files import type_option
 from broker_core.cli.target import Target, target_options
 
 if TYPE_CHECKING:
     from broker_core.base.positions import MessageId
+    from broker_core.cli.line_schema import LineSchema
     from broker_core.cli.message_forms import Outgoing
     from broker_core.client import Client, FileValue, Producer
     from broker_core.client.blocking.handles import Receipt
     from broker_core.client.settings.config import AccessMode, CompressionName
     from broker_core.client.settings.options import ProducerOptions
+    from broker_core.schemas.info import SchemaInfo
 
 _TIME_DIGITS_MAX: Final = 20
 """A time of more digits is none that a message can say."""
@@ -91,6 +94,14 @@ _WHOLE_BYTES_MAX: Final = 1024 * 1024
     "null.",
 )
 @click.option(
+    "--schema",
+    "which",
+    metavar="topic|TYPE|FILE",
+    help="Values are JSON (of strings text), checked and encoded by this schema: `topic` is that of TOPIC; FILE has "
+    "one that TOPIC gets if it is compatible, and so does TYPE, such as string or int64.",
+)
+@type_option("--schema-type")
+@click.option(
     "--compression",
     type=click.Choice(["none", "lz4", "zlib", "zstd", "snappy"]),
     default="none",
@@ -148,6 +159,8 @@ def produce(
     deliver_after: float,
     deliver_at: str | None,
     form: str,
+    which: str | None,
+    kind: str | None,
     compression: CompressionName,
     name: str | None,
     access_mode: str,
@@ -167,6 +180,7 @@ def produce(
     pulsarish produce photos -f large.tif --chunking
     pulsarish produce reminders -m tea --deliver-after 240
     pulsarish produce orders --name loader --initial-sequence-id -1 < orders.txt
+    pulsarish produce orders --schema topic -m '{"id": 7, "city": null}'
     """
     from broker_core.cli.message_forms import Outgoing
 
@@ -181,15 +195,10 @@ def produce(
         deliver_after,
         None if ordering_key is None else _as_given(ordering_key),
     )
-    if form == "jsonl":
-        on_each_line = (key, ordering_key, split_key, event_time)
-        if messages or files or properties or any(each is not None for each in on_each_line):
-            hint = "leave out -m, -f, -k, -p, --ordering-key, --split-key and --event-time"
-            raise UsageError("with --input jsonl each line says it all", hint=hint)
-        outgoing = _from_json_lines(common)
-    else:
-        in_parts = chunking and split_key is None
-        outgoing = (_from_line(line, common, split_key) for line in _lines(messages, files, in_parts=in_parts))
+    source = _Input(messages, files, form, split_key, common, in_parts=chunking)
+    source.check(key, ordering_key, event_time, properties)
+    if kind is not None and which is None:
+        raise UsageError("--schema-type is for --schema", hint="name the file with the schema")
     options: ProducerOptions = {
         **_batching(by_key=batch_by_key, chunking=chunking, numbered=initial_sequence_id is not None, none=no_batching),
         "name": name,
@@ -200,7 +209,53 @@ def produce(
         "block_if_queue_full": True,
     }
     with target.client() as client:
+        outgoing = source.outgoing(None)
+        if which is not None:
+            options["schema"], outgoing = source.encoded(client, topic, which, kind)
         _produce(client, topic, options, outgoing, output, shows_progress=shows_progress)
+
+
+class _Input(NamedTuple):
+    """The values to send, as the command line has them, or says how to read them from stdin. ``common``: what all
+    messages have. ``in_parts``: those of large files need not be in memory."""
+
+    messages: tuple[str, ...]
+    files: tuple[str, ...]
+    form: str
+    split_key: str | None
+    common: Outgoing
+    in_parts: bool
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the command line has them."""
+        return bool(self.messages or self.files)
+
+    def check(self, *on_each_line: object) -> None:
+        """UsageError where ``on_each_line``, or what else a line of objects says, is said by options too."""
+        if self.form == "jsonl" and (
+            self.is_given or self.split_key is not None or any(each is not None and each != () for each in on_each_line)
+        ):
+            hint = "leave out -m, -f, -k, -p, --ordering-key, --split-key and --event-time"
+            raise UsageError("with --input jsonl each line says it all", hint=hint)
+
+    def encoded(
+        self, client: Client, topic: str, which: str, kind: str | None
+    ) -> tuple[SchemaInfo, Iterator[Outgoing]]:
+        """The schema that ``--schema`` names, and the messages encoded by it."""
+        from broker_core.cli.line_schema import LineSchema, checked_first, schema_to_use
+
+        schema = LineSchema(schema_to_use(client, topic, which, kind))
+        return schema.info, checked_first(lambda: self.outgoing(schema), are_given=self.is_given)
+
+    def outgoing(self, schema: LineSchema | None) -> Iterator[Outgoing]:
+        """The messages, encoded by ``schema`` if there is one."""
+        if self.form == "jsonl":
+            return _from_json_lines(self.common, schema)
+        in_parts = self.in_parts and self.split_key is None and schema is None
+        values = _lines(self.messages, self.files, in_parts=in_parts)
+        lines = (_from_line(line, self.common, self.split_key) for line in values)
+        return lines if schema is None else schema.encoded(lines, "value" if self.is_given else "line")
 
 
 def _produce(
@@ -369,11 +424,11 @@ def _content(path: str, *, in_parts: bool) -> bytes | FileValue:
         raise UsageError(f'"{path}" cannot be read: {error.strerror}') from error
 
 
-def _from_json_lines(common: Outgoing) -> Iterator[Outgoing]:
+def _from_json_lines(common: Outgoing, schema: LineSchema | None) -> Iterator[Outgoing]:
     from broker_core.cli.message_forms import from_json
 
     for number, line in enumerate(stdin_lines(), 1):
-        message = from_json(line, number)
+        message = from_json(line, number, None if schema is None else schema.encoder(f"line {number}"))
         yield message._replace(deliver_at_ms=common.deliver_at_ms, deliver_after_s=common.deliver_after_s)
 
 

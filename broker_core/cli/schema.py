@@ -78,7 +78,7 @@ def show(target: Target, topic: str, version: int | None, is_bare: bool, output:
 @schema.command()
 @click.argument("topic")
 @click.argument("file", default="", metavar="[FILE]")
-@type_option
+@type_option("--type")
 @format_option
 @target_options
 def put(target: Target, topic: str, file: str, kind: str | None, output: Format | None) -> None:
@@ -104,7 +104,7 @@ def put(target: Target, topic: str, file: str, kind: str | None, output: Format 
 @schema.command()
 @click.argument("topic")
 @click.argument("other")
-@type_option
+@type_option("--type")
 @click.option(
     "--strategy",
     type=click.Choice(_STRATEGIES, case_sensitive=False),
@@ -184,7 +184,7 @@ def _named(file: str, kind: str | None, latest: Entry | None) -> SchemaInfo:
 
     named = type_named(kind)
     if file:
-        return schema_in_file(file, named, latest)
+        return schema_in_file(file, named, None if latest is None else latest.info)
     if named is None or not named.is_primitive:
         raise UsageError("there is no FILE with a definition", hint="name a file, or - for stdin")
     return SchemaInfo(named)
@@ -193,7 +193,7 @@ def _named(file: str, kind: str | None, latest: Entry | None) -> SchemaInfo:
 def _other(access: SchemaAccess, other: str, kind: str | None, last: Entry | None) -> SchemaInfo:
     """The schema that ``check`` compares with: that of a file, or that of a topic where there is no such file."""
     if other == STDIN or Path(other).is_file():
-        return schema_in_file(other, type_named(kind), last)
+        return schema_in_file(other, type_named(kind), None if last is None else last.info)
     if "." in other.rpartition("/")[2]:
         raise UsageError(f'there is no file "{other}"', hint="OTHER is a file, or a topic with a schema")
     if kind is not None:

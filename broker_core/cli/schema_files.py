@@ -5,36 +5,39 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
 from broker_core.base.errors import UsageError
 from broker_core.schemas.info import SchemaInfo, SchemaType
 
-if TYPE_CHECKING:
-    from broker_core.schemas.compatibility import Entry
+R = TypeVar("R")
 
 STDIN: Final = "-"
 
 _TYPES: Final = {each.name.lower(): each for each in SchemaType if not (each.is_bytes or each.is_of_clients)}
 
-type_option = click.option(
-    "--type",
-    "kind",
-    type=click.Choice(list(_TYPES)),
-    help="Type of the schema that a definition in a file is. [default: what the file says, or that of the topic's "
-    "schema, or avro]",
-)
+
+def type_option(name: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """The option ``name``, which gives a command ``kind``."""
+    return click.option(
+        name,
+        "kind",
+        type=click.Choice(list(_TYPES)),
+        help="Type of the schema that a definition in a file is. [default: what the file says, or that of the topic's "
+        "schema, or avro]",
+    )
 
 
 def type_named(name: str | None) -> SchemaType | None:
-    """The type that ``type_option`` was given."""
-    return None if name is None else _TYPES[name]
+    """The type that ``type_option`` was given; None for no type's name."""
+    return None if name is None else _TYPES.get(name)
 
 
-def schema_in_file(path: str, kind: SchemaType | None, latest: Entry | None) -> SchemaInfo:
+def schema_in_file(path: str, kind: SchemaType | None, latest: SchemaInfo | None) -> SchemaInfo:
     """The schema of a file, or of stdin; ``latest``: that of the topic, whose type is the default. UsageError if it
     cannot be read; InvalidSchemaError if it is none."""
     from broker_core.schemas.definition import definition_of
@@ -43,7 +46,7 @@ def schema_in_file(path: str, kind: SchemaType | None, latest: Entry | None) -> 
     whole = _whole(text)
     if whole is not None and kind is not None and whole.type is not kind:
         raise UsageError(f'"{path}" is a schema of type {whole.type.name}, and not {kind.name}', hint="omit --type")
-    default = SchemaType.AVRO if latest is None or latest.info is None else latest.info.type
+    default = SchemaType.AVRO if latest is None else latest.type
     info = whole or _bare(text, kind or default)
     definition_of(info)  # its errors are better told here than by a broker
     return info

@@ -14,7 +14,7 @@ import click
 
 from broker_core.base.names import TopicName
 from broker_core.base.positions import ChunkMessageId, MessageId
-from broker_core.cli.message_forms import message_format_option, message_printer
+from broker_core.cli.message_forms import message_format_option, message_printer, raw_option
 from broker_core.cli.output import on_terminal, say
 from broker_core.cli.parameter_types import WholeNumber
 from broker_core.cli.sub import existing_subscription, subscription_argument
@@ -38,12 +38,13 @@ if TYPE_CHECKING:
     help="Of how many entries; a batch is one, and all its messages are shown.",
 )
 @message_format_option
+@raw_option
 @target_options
-def peek(target: Target, topic: str, subscription: str, count: int, output: str | None) -> None:
+def peek(target: Target, topic: str, subscription: str, count: int, output: str | None, is_raw: bool) -> None:
     """Print the next messages that a subscription has not acknowledged, without taking them."""
     with existing_subscription(target, topic, subscription) as (admin, name, _):
         entries = list(_peeked(admin, name, subscription, count))
-    _print_entries(target, name, entries, output)
+    _print_entries(target, name, entries, output, is_raw=is_raw)
     if not entries and on_terminal():
         say(f'the backlog of subscription "{subscription}" of {name} is empty')
 
@@ -67,15 +68,16 @@ def peek(target: Target, topic: str, subscription: str, count: int, output: str 
     help="Which entry, from 1 on; a batch is one.",
 )
 @message_format_option
+@raw_option
 @target_options
-def examine(target: Target, name: str, origin: str, number: int, output: str | None) -> None:
+def examine(target: Target, name: str, origin: str, number: int, output: str | None, is_raw: bool) -> None:
     """Print one entry of the topic NAME, whether acknowledged or not, counted from its end or its beginning.
 
     Where there are fewer, it is the last one of the other end.
     """
     with existing_topic(target, name) as (admin, topic):
         entry = admin.examined_entry(topic, origin, number)
-    _print_entries(target, topic, [entry], output)
+    _print_entries(target, topic, [entry], output, is_raw=is_raw)
 
 
 def _peeked(admin: AdminApi, topic: TopicName, subscription: str, count: int) -> Iterator[SeenEntry]:
@@ -87,11 +89,13 @@ def _peeked(admin: AdminApi, topic: TopicName, subscription: str, count: int) ->
         yield entry
 
 
-def _print_entries(target: Target, topic: TopicName, entries: list[SeenEntry], output: str | None) -> None:
+def _print_entries(
+    target: Target, topic: TopicName, entries: list[SeenEntry], output: str | None, *, is_raw: bool
+) -> None:
     if not entries:
         return
-    show = message_printer(output)
     with target.client() as client:
+        show = message_printer(output, None if is_raw else client)
         for entry in entries:
             if entry.is_later_chunk:
                 say(f"{entry.message_id} is a part of a large message that begins before it")

@@ -15,6 +15,7 @@ from broker_core.schemas.compatibility import objections
 from broker_core.schemas.definition import Definition
 from broker_core.schemas.info import SchemaType
 from broker_core.schemas.protobuf_fields import message_fields
+from broker_core.schemas.protobuf_native import root_descriptor
 from broker_core.schemas.strategies import Strategy
 
 
@@ -63,7 +64,7 @@ def told_columns(definition: Definition) -> list[Column]:
             each._replace(path=_under(name, each.path)) for name, part in parts.items() for each in told_columns(part)
         ]
     if definition.message:
-        fields = message_fields(definition.data, definition.message)
+        fields = message_fields(root_descriptor(definition.data))
         return [Column(each.path, f"{each.type} = {each.number[-1]}", None) for each in fields]
     return [Column("", type_in_words(definition), None)]
 
@@ -114,7 +115,7 @@ def _compared_avro(old: Definition, new: Definition) -> Iterable[ComparedField]:
 
 def _compared_messages(old: Definition, new: Definition) -> Iterable[ComparedField]:
     """Fields by their numbers. A broker takes any change of them, and so does whoever reads."""
-    before, after = ({each.number: each for each in message_fields(of.data, of.message)} for of in (old, new))
+    before, after = ({each.number: each for each in message_fields(root_descriptor(of.data))} for of in (old, new))
     for number in dict.fromkeys([*after, *before]):
         was, field = before.get(number), after.get(number)
         words = [each and f"{each.type} {each.path.rpartition('.')[2]} = {number[-1]}" for each in (was, field)]

@@ -3,22 +3,18 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 FIELDS_TOLD: Final = 1000
 """Fields of one message and those in it that are looked at."""
 
 DEPTH_MAX: Final = 64
 """Messages in one another that are looked into."""
-
-_MESSAGE: Final = FieldDescriptorProto.TYPE_MESSAGE
-_REPEATED: Final = FieldDescriptorProto.LABEL_REPEATED
 
 
 class ProtoField(NamedTuple):
@@ -29,32 +25,21 @@ class ProtoField(NamedTuple):
     type: str
 
 
-def message_fields(data: bytes, root: str) -> list[ProtoField]:
-    """The fields of the message ``root`` of a schema that is valid, and of messages in it."""
-    files = FileDescriptorSet.FromString(base64.b64decode(json.loads(data)["fileDescriptorSet"]))
-    messages: dict[str, DescriptorProto] = {}
-    for file in files.file:
-        for each in file.message_type:
-            messages.update(_named(each, file.package))
-    return list(islice(_fields(messages, root, ("", ()), (root,)), FIELDS_TOLD))
+def message_fields(message: Descriptor) -> list[ProtoField]:
+    """The fields of a message, and of the messages in it."""
+    return list(islice(_fields(message, "", (), (message.full_name,)), FIELDS_TOLD))
 
 
-def _named(message: DescriptorProto, above: str) -> Iterator[tuple[str, DescriptorProto]]:
-    name = f"{above}.{message.name}" if above else message.name
-    yield name, message
-    for each in message.nested_type:
-        yield from _named(each, name)
+def _fields(message: Descriptor, path: str, number: tuple[int, ...], above: tuple[str, ...]) -> Iterator[ProtoField]:
+    for each in message.fields:
+        below = f"{path}.{each.name}" if path else each.name
+        yield ProtoField(below, (*number, each.number), _words(each))
+        inner = each.message_type
+        if inner is not None and inner.full_name not in above and len(above) < DEPTH_MAX:
+            yield from _fields(inner, below, (*number, each.number), (*above, inner.full_name))
 
 
-def _fields(
-    messages: Mapping[str, DescriptorProto], name: str, way: tuple[str, tuple[int, ...]], above: tuple[str, ...]
-) -> Iterator[ProtoField]:
-    for each in messages[name].field:
-        path = f"{way[0]}.{each.name}" if way[0] else each.name
-        number = (*way[1], each.number)
-        inner = each.type_name.removeprefix(".")
-        repeated = "repeated " if each.label == _REPEATED else ""
-        words = inner or FieldDescriptorProto.Type.Name(each.type).removeprefix("TYPE_").lower()
-        yield ProtoField(path, number, f"{repeated}{words}")
-        if each.type == _MESSAGE and inner in messages and inner not in above and len(above) < DEPTH_MAX:
-            yield from _fields(messages, inner, (path, number), (*above, inner))
+def _words(field: FieldDescriptor) -> str:
+    named = field.message_type or field.enum_type
+    kind = FieldDescriptorProto.Type.DESCRIPTOR.values_by_number[field.type].name.removeprefix("TYPE_").lower()
+    return f"{'repeated ' if field.is_repeated else ''}{named.full_name if named else kind}"
