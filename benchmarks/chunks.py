@@ -77,6 +77,7 @@ class _Owner:
     permits = Permits(1)
     last_taken: MessageId | None = None
     attachments = 0
+    attached_s = 0.0
 
     def taken(self, message: Message) -> None:
         """Nobody counts."""

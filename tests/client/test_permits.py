@@ -66,6 +66,7 @@ class FakeSource:
     def __init__(self, queue_size: int, bytes_max: int = 0) -> None:
         self.permits = Permits(queue_size, bytes_max)
         self.attachments = 0
+        self.attached_s = 0.0
         self.flows: list[int] = []
 
     def taken(self, message: Message) -> None:

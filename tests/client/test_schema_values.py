@@ -309,9 +309,15 @@ def _kinds(schema: Union) -> list[str]:
 
 
 def _unions(schema: AvroType) -> list[Union]:
-    """The unions of a schema that is within itself nowhere."""
-    own = [schema] if isinstance(schema, Union) else []
-    return own + [each for part in parts(schema) for each in _unions(part)]
+    """The unions of a schema, which may be within itself."""
+    seen: dict[int, AvroType] = {}
+    pending = [schema]
+    while pending:
+        each = pending.pop()
+        if id(each) not in seen:
+            seen[id(each)] = each
+            pending += parts(each)
+    return [each for each in seen.values() if isinstance(each, Union)]
 
 
 @given(pairs(), st.data())

@@ -28,7 +28,7 @@ from broker_core.client.schemas import (
     StringSchema,
 )
 from broker_core.schemas.info import SchemaInfo, SchemaType
-from tests.client.conftest import Service
+from tests.client.conftest import Service, admin_path
 from tests.client.helpers import WAIT_S, take
 from tests.client.schema_records import FULL_ORDER, Address, Order
 
@@ -284,6 +284,31 @@ def test_typed_dead_letters_are_read_by_the_same_schema(client: Client, topic: s
         assert message.decoded == Person("Ann")
         consumer.negative_acknowledge(message)
     assert decoded(client.create_reader(f"{topic}-s-DLQ", schema=PEOPLE), 1) == [Person("Ann")]
+
+
+def test_letters_of_separated_pairs_keep_null_keys(client: Client, topic: str) -> None:
+    """4.6.4, 4.6.8: readers of Java take a message without a key for none of a pair."""
+    schema = KeyValueSchema(StringSchema(), StringSchema(), "separated")
+    consumer = client.subscribe(
+        topic, "s", type="shared", schema=schema, retry_enabled=True,
+        dead_letter_policy=DeadLetterPolicy(max_redeliver_count=2),
+    )  # fmt: skip
+    send_all(client, topic, schema, KeyValue(None, "v"), KeyValue("k", None))
+    for pair in (KeyValue(None, "v"), KeyValue("k", None)) * 2:
+        message = consumer.receive(WAIT_S)
+        assert (message.decoded, message.has_null_key) == (pair, pair.key is None)
+        consumer.reconsume_later(message, 0)
+
+
+def test_topic_that_is_made_anew_has_other_versions(service: Service, client: Client, topic: str) -> None:
+    """10.11: version 0 is another schema then, for a consumer that stays and for a client that knows the old one."""
+    consumer = client.subscribe(topic, "s", schema=AutoConsumeSchema(), initial_position="earliest")
+    send_all(client, topic, StringSchema(), "text")
+    assert decoded(consumer, 1) == ["text"]
+    service.admin("DELETE", f"{admin_path(topic)}?force=true")
+    send_all(client, topic, Int32Schema(), 7)
+    assert decoded(consumer, 1) == [7]
+    assert decoded(client.create_reader(topic, schema=AutoConsumeSchema()), 1) == [7]
 
 
 def test_schema_that_was_deleted_by_force_is_told(

@@ -34,6 +34,7 @@ class FakeSource:
     topic = TopicName.parse("t")
     permits = Permits(1)
     attachments = 0
+    attached_s = 0.0
 
     def taken(self, message: Message) -> None:
         """Nobody tracks here."""

@@ -37,6 +37,10 @@ def test_programs_of_the_client_run_as_they_are_copied(tmp_path: Path, number: i
     assert said == told or said.splitlines() == [f"1:{each}:-1 order {each}" for each in range(3)]
 
 
+def test_the_program_with_a_schema_runs_as_it_is_copied(tmp_path: Path) -> None:
+    assert said_by([sys.executable, "-c", blocks("python-client.md", "python")[2]], tmp_path) == "Ghent 0\n"
+
+
 def test_a_broker_is_started_used_stopped_and_backed_up_as_the_page_says(tmp_path: Path) -> None:
     """On free ports, so that it meets no other broker of this machine."""
     (commands,) = blocks("running.md", "sh")

@@ -27,6 +27,9 @@ T = TypeVar("T")
 KNOWN_BYTES_MAX: Final = 32 * 1024 * 1024
 """Definitions that are kept: as much as all versions of one topic may have."""
 
+_ENTRY_BYTES: Final = 1024
+"""Size of what is kept beside a definition, which may be empty."""
+
 _Question = tuple[TopicName, int]
 
 
@@ -115,8 +118,8 @@ class TopicSchemas:
 
     def _keep(self, question: _Question, found: VersionedSchema) -> None:
         before = self._known.pop(question, None)  # Another one, where the topic was deleted and made anew.
-        self._known_bytes += len(found.info.data) - (0 if before is None else len(before.info.data))
+        self._known_bytes += _ENTRY_BYTES + len(found.info.data) - (0 if before is None else len(before.info.data))
         self._known[question] = found
         while self._known_bytes > KNOWN_BYTES_MAX and len(self._known) > 1:
             _, oldest = self._known.popitem(last=False)
-            self._known_bytes -= len(oldest.info.data)
+            self._known_bytes -= _ENTRY_BYTES + len(oldest.info.data)

@@ -202,7 +202,9 @@ class AsyncConsumer:
         self._interceptors = Interceptors(config.interceptors)
         self.batches = BatchReceiving(self, network, self._queue.wake)
         self._letters = LetterRouting(network, topics, subscription, config)
-        self._decoding = Decoding(network.schemas, config.schema) if isinstance(config.schema, Schema) else None
+        self._decoding: Decoding | None = None
+        if isinstance(config.schema, Schema):
+            self._decoding = Decoding(network.schemas, config.schema, network.loop.time)
         mixed_keys = MixedKeys(subscription) if config.type == "key_shared" else None
         self._counters = ConsumerCounters()
         context = ConsumerContext(network, subscription, config, self._queue, self._counters, durable, mixed_keys)

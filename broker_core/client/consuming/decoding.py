@@ -3,13 +3,15 @@
 
 A version is asked for when the first message with it is received, and what reads it is kept with each such message, so
 that ``Message.decoded`` waits for nobody. A version that cannot be had is told by the messages that need it, and asked
-for again with the next one. ``attach`` may be called on any thread.
+for again with the next one. A topic that is deleted and made anew counts its versions anew, and its consumers are
+attached to it anew: so what reads a message is from after the attachment in which it came. ``attach`` may be called on
+any thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from broker_core.base.errors import PulsarishError, UnreadableValueError
 from broker_core.base.names import TopicName
@@ -25,13 +27,22 @@ VERSIONS_MAX: Final = 1000
 _Read: TypeAlias = Callable[[Message], Any]
 
 
+class _Known(NamedTuple):
+    """What reads a version, and the time when that was asked for."""
+
+    read: _Read
+    asked_s: float
+
+
 class Decoding:
     """The readings of one consumer."""
 
-    def __init__(self, schemas: TopicSchemas, schema: Schema[Any]) -> None:
+    def __init__(self, schemas: TopicSchemas, schema: Schema[Any], now_s: Callable[[], float]) -> None:
+        """``now_s``: the event loop's clock."""
+        self._now_s = now_s
         self._schemas = schemas
         self._schema = schema
-        self._readings: dict[tuple[TopicName, int], _Read] = {}
+        self._readings: dict[tuple[TopicName, int], _Known] = {}
         self._without_version = _read_by(schema, None)
 
     def attach(self, message: Message) -> bool:
@@ -40,10 +51,10 @@ class Decoding:
         if version is None:
             message.read_with(self._without_version)
             return True
-        read = self._readings.get((message.source.topic.base, version))
-        if read is None:
+        known = self._readings.get((message.source.topic.base, version))
+        if known is None or known.asked_s < message.source.attached_s:
             return False
-        message.read_with(read)
+        message.read_with(known.read)
         return True
 
     async def learn(self, messages: Sequence[Message]) -> None:
@@ -53,8 +64,9 @@ class Decoding:
                 await self._learn(message, message.source.topic.base, message.schema_version)
 
     async def _learn(self, message: Message, topic: TopicName, version: int) -> None:
+        asked_s = self._now_s()
         try:
-            found = await self._schemas.get(topic, version)
+            found = await self._schemas.get(topic, version, anew=True)
         except PulsarishError as failure:
             message.read_with(_unknown(f"version {version} of the schema cannot be had: {failure}"))
             return
@@ -63,8 +75,8 @@ class Decoding:
             return
         while len(self._readings) >= VERSIONS_MAX:
             del self._readings[next(iter(self._readings))]
-        self._readings[topic, version] = read = _read_by(self._schema, found.info)
-        message.read_with(read)
+        known = self._readings[topic, version] = _Known(_read_by(self._schema, found.info), asked_s)
+        message.read_with(known.read)
 
 
 def _read_by(schema: Schema[Any], writer: SchemaInfo | None) -> _Read:

@@ -176,6 +176,7 @@ class TopicConsumer:
         self.queue = context.queue
         self.progress = ReadProgress(start, durable=context.durable)
         self.attachments = 0
+        self.attached_s = 0.0
         self.is_open = False
         """Whether the broker has accepted it once: until then it is being added, and may yet be refused."""
         self.is_active = config.type != "failover"
@@ -284,6 +285,7 @@ class TopicConsumer:
         request, epoch = self._subscribing(), progress.epoch
         self.acks.reattaching()
         await register(connection, self._id, self, request)
+        self.attached_s = self._context.network.loop.time()
         progress.attached()
         if progress.held is not None:
             await self._seeking.pin(connection)

@@ -8,7 +8,8 @@ acknowledged only after its copy is stored; while a copy is on its way the messa
 With retry enabled all topics of a consumer share the retry topic and the dead letter topic that are named after the
 first one; otherwise each topic, and each partition, has a dead letter topic of its own (``LetterRouting``). A producer
 is made when the first copy is sent to its topic. One that was refused for good (its topic was terminated, or deleted)
-is replaced at the next copy: the topic may have been made anew. Source: semantics 4.6.1 to 4.6.5, 4.7.1, 4.7.4, 4.7.5.
+is replaced at the next copy: the topic may have been made anew. Source: semantics 4.6.1 to 4.6.5, 4.6.8,
+4.7.1, 4.7.4, 4.7.5.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from broker_core.base.names import TopicName
 from broker_core.base.positions import MessageId, Position
 from broker_core.client.connecting.network import Network
 from broker_core.client.dead_letters.letter_copies import dead_letter, reconsume_times, retry_letter
-from broker_core.client.dead_letters.letter_versions import LetterVersions
 from broker_core.client.messages.message import Message
 from broker_core.client.messages.outgoing import MessageFields
 from broker_core.client.producing.producer import AsyncProducer
@@ -42,7 +42,8 @@ logger = logging.getLogger(__name__)
 
 
 class LetterProducers:
-    """Sends copies. ``initial_subscription``: made together with a dead letter topic.
+    """Sends copies, each with the schema of its message: a version is a number of one topic, so the copy names the one
+    that the schema has where it goes. ``initial_subscription``: made together with a dead letter topic.
 
     ``stored``: what is copied is stored, and may be copied only to where it is stored too, in chunks if it is large.
     """
@@ -52,7 +53,6 @@ class LetterProducers:
         self._initial_subscription = initial_subscription
         self._stored = stored
         self._producers: dict[TopicName, AsyncProducer] = {}
-        self._versions = LetterVersions(network)
         self._making: dict[TopicName, asyncio.Lock] = {}
         self._refusals: dict[TopicName, PulsarishError] = {}
         """Failure of the last attempt to make a producer: as long as that took, many copies may wait for it."""
@@ -60,11 +60,21 @@ class LetterProducers:
 
     async def send(self, topic: TopicName, message: Message, fields: MessageFields, dead: bool) -> None:
         """Store a copy of ``message``; raises why it may not be stored. ``dead``: ``topic`` is a dead letter topic."""
-        schema = await self._versions.schema_of(message)
+        schema = await self._schema_of(message)
         producer = await self._producer(topic, dead, schema)
-        version = await self._versions.on(topic, message, schema)
-        copied = producer.outgoing(message.value, **fields)._replace(schema_version=version_bytes(version))
-        await producer.send_outgoing(copied)
+        version = None if schema == producer.config.schema else b""
+        if version is not None and schema is not None:
+            version = version_bytes(await self._network.schemas.get_or_create(topic, schema))
+        copied = producer.outgoing(message.value, **fields)._replace(schema_version=version)
+        await producer.send_outgoing(copied._replace(key_is_bytes=True) if message.has_null_key else copied)
+
+    async def _schema_of(self, message: Message) -> SchemaInfo | None:
+        """The schema with which ``message`` was written; None if it names none, or one that was deleted by force. Asked
+        for anew: a topic may have been made anew, and counts its versions anew."""
+        if message.schema_version is None:
+            return None
+        found = await self._network.schemas.get(message.source.topic, message.schema_version, anew=True)
+        return None if found is None else found.info
 
     async def close(self) -> None:
         """Store what was given to producers, and leave the brokers. No copy can be sent after it."""

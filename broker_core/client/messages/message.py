@@ -28,6 +28,8 @@ class Source(Protocol):
     permits: Permits
     attachments: int
     """Count of attachments to brokers, so that permits of an earlier one are not sent in a later one."""
+    attached_s: float
+    """Time of the last attachment, by the event loop's clock. A topic that is made anew is attached to anew."""
 
     def taken(self, message: Message) -> None: ...
 
@@ -127,6 +129,11 @@ class Message:
         own = self._own
         is_text = own.HasField("partition_key") and not own.partition_key_b64_encoded
         return own.partition_key if is_text else self.key  # The runtime hands out bytes where it is not UTF-8.
+
+    @property
+    def has_null_key(self) -> bool:
+        """Whether the producer gave a null key, which is not the same as none."""
+        return self._own.null_partition_key
 
     @property
     def key_bytes(self) -> bytes | None:

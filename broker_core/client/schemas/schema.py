@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from broker_core.base.errors import ConfigError, UnreadableValueError, UsageError
 from broker_core.client.messages.message import Message
@@ -22,6 +22,10 @@ V = TypeVar("V")
 
 Reading: TypeAlias = Callable[[bytes | None, bytes | None], Any]
 """The value of a message, from its payload and its key; raises ``Misfit``."""
+
+
+DECODERS_MAX: Final = 100
+"""Decoders that a schema keeps: a topic has a handful of versions."""
 
 
 class Outgoing(NamedTuple):
@@ -56,7 +60,7 @@ class Schema(ABC, Generic[T]):
     def decode(self, payload: bytes, writer: SchemaInfo | None = None) -> T:
         """The value of a payload that was written with ``writer``, None: this schema; UnreadableValueError."""
         try:
-            return self.decoder_of(writer or self.info)(payload)
+            return self.known_decoder(writer or self.info)(payload)
         except Misfit as misfit:
             raise UnreadableValueError(f"the payload is no value of the schema: {misfit}") from misfit
 
@@ -70,8 +74,20 @@ class Schema(ABC, Generic[T]):
 
     def reading_of(self, writer: SchemaInfo | None) -> Reading:
         """The reading of messages that were written with ``writer``; None: they name no version."""
-        decode = self.decoder_of(writer or self.info)
+        decode = self.known_decoder(writer or self.info)
         return lambda payload, key: None if payload is None else decode(payload)
+
+    def known_decoder(self, writer: SchemaInfo) -> Callable[[bytes], T]:
+        """``decoder_of``, made once for all consumers of this schema."""
+        known: dict[object, Callable[[bytes], T]] = self.__dict__.setdefault("_decoders", {})
+        mark = (writer.type, writer.data, frozenset(writer.properties.items()))
+        decode = known.get(mark)
+        if decode is None:
+            decode = self.decoder_of(writer)
+            if len(known) >= DECODERS_MAX:
+                known.clear()
+            known[mark] = decode
+        return decode
 
     def refusal(self, misfit: Misfit) -> UsageError:
         """The error for a value that is none of this schema."""
