@@ -34,9 +34,6 @@ IN_PYTHON: Final[Mapping[str, Callable[[str, Access], AnyClient]]] = {"ours": Ou
 CLIENTS: Final = (*IN_PYTHON, "java", "go", "rust")
 WITH_TRANSACTIONS: Final = ("ours", "java", "go")
 """Clients that can begin one; ``test_clients_have_transactions`` shows that the others cannot."""
-WITH_SCHEMAS: Final = ("python", "java", "go", "rust")
-"""Clients whose schemas are tried."""
-
 WITHOUT_VALUES: Final = ("rust",)
 """Those that send schemas, and leave values to their users."""
 
@@ -82,11 +79,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         servers = [each for kind in _kinds(metafunc) for each in servers_of(kind, among_peers=among_peers)]
         metafunc.parametrize(("server", "access"), servers)
     if "cell" in metafunc.fixturenames:
-        begins = transactional and "all_clients" not in metafunc.fixturenames
-        chosen: Sequence[str] = WITH_TRANSACTIONS if begins else CLIENTS
-        if "typed" in metafunc.fixturenames:
-            chosen = [each for each in chosen if each in WITH_SCHEMAS]
-        metafunc.parametrize("cell", chosen, indirect=True)
+        limited = transactional and "all_clients" not in metafunc.fixturenames
+        metafunc.parametrize("cell", WITH_TRANSACTIONS if limited else CLIENTS, indirect=True)
 
 
 def _kinds(metafunc: pytest.Metafunc) -> Sequence[Kind]:
@@ -196,11 +190,6 @@ def rust_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 @pytest.fixture
 def transactional() -> None:
     """For behaviours in which transactions are begun: the servers have them, and clients too, where they can."""
-
-
-@pytest.fixture
-def typed() -> None:
-    """For behaviours with schemas: the clients are those whose schemas are tried."""
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from tests.behaviour.interface import (
     TRANSACTION_MS,
     AnyConsumer,
     AnyProducer,
+    CannotExpressError,
     ConsumerChoice,
     Id,
     Outgoing,
@@ -40,6 +41,7 @@ from tests.behaviour.interface import (
     Received,
     RefusedError,
 )
+from tests.behaviour.our_schemas import key_text, schema_of, text_of, value_of
 from tests.behaviour.schemas import SchemaChoice
 
 ENDS: Final = {EARLIEST: MESSAGE_ID_EARLIEST, LATEST: MESSAGE_ID_LATEST}
@@ -79,7 +81,7 @@ class OurClient:
         if choice.chunking:
             options |= {"chunking_enabled": True, "chunk_max_message_size": choice.chunk_bytes or -1}
         with _errors():
-            return OurProducer(self._client.create_producer(topic, **options))
+            return OurProducer(self._client.create_producer(topic, **options, **_schema(choice.schema)), choice.schema)
 
     def consumer(self, topics: Sequence[str], subscription: str, choice: ConsumerChoice) -> OurConsumer:
         options: dict[str, Any] = {
@@ -105,9 +107,12 @@ class OurClient:
             options |= _key_shared_options(choice)
         options |= {"retry_enabled": choice.retry, "pattern_auto_discovery_period_s": 1 if choice.looks else 3600}
         with _errors():
+            options |= _schema(choice.schema)
             if choice.pattern is not None:
-                return OurConsumer(self._client.subscribe_pattern(choice.pattern, subscription, **options))
-            return OurConsumer(self._client.subscribe(list(topics), subscription, **options))
+                made = self._client.subscribe_pattern(choice.pattern, subscription, **options)
+            else:
+                made = self._client.subscribe(list(topics), subscription, **options)
+            return OurConsumer(made, choice.schema)
 
     def reader(
         self,
@@ -121,13 +126,18 @@ class OurClient:
     ) -> OurReader:
         with _errors():
             made = self._client.create_reader(
-                topic, _own(start), inclusive=inclusive, rollback_s=rollback_s, read_compacted=compacted
+                topic,
+                _own(start),
+                inclusive=inclusive,
+                rollback_s=rollback_s,
+                read_compacted=compacted,
+                **_schema(schema),
             )
-            return OurReader(made)
+            return OurReader(made, schema)
 
     def table_view(self, topic: str, schema: SchemaChoice | None = None) -> OurTableView:
         with _errors():
-            return OurTableView(self._client.create_table_view(topic))
+            return OurTableView(self._client.create_table_view(topic, **_schema(schema)), schema)
 
     def transaction(self, timeout_ms: int = TRANSACTION_MS) -> OurTransaction:
         with _errors():
@@ -168,19 +178,22 @@ class OurTransaction:
 
 
 class OurProducer:
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, schema: SchemaChoice | None) -> None:
         self._producer = producer
+        self._schema = schema
         self.name = producer.name
         self.last_sequence_id = producer.last_sequence_id
 
     def send(self, message: Outgoing, within: Transaction | None = None) -> Id:
         with _errors():
-            return _id(self._producer.send(message.value, txn=within, **_fields(message)))
+            value = value_of(self._schema, message.value)
+            return _id(self._producer.send(value, txn=within, **_fields(message)))
 
     def send_together(self, messages: Sequence[Outgoing], within: Transaction | None = None) -> None:
         with _errors():
             for message in messages:
-                self._producer.send_async(message.value, txn=within, **_fields(message))
+                value = value_of(self._schema, message.value)
+                self._producer.send_async(value, txn=within, **_fields(message))
             self._producer.flush()
 
     def close(self) -> None:
@@ -189,11 +202,12 @@ class OurProducer:
 
 
 class OurConsumer:
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, schema: SchemaChoice | None) -> None:
         self._consumer = consumer
+        self._schema = schema
 
     def receive(self, timeout_ms: int) -> Received | None:
-        return _received(lambda: self._consumer.receive(timeout_ms / 1000))
+        return _received(lambda: self._consumer.receive(timeout_ms / 1000), self._schema)
 
     def ack(self, message: Received, within: Transaction | None = None) -> None:
         with _errors():
@@ -250,11 +264,12 @@ class OurConsumer:
 
 
 class OurReader:
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, schema: SchemaChoice | None) -> None:
         self._reader = reader
+        self._schema = schema
 
     def receive(self, timeout_ms: int = PATIENCE_MS) -> Received | None:
-        return _received(lambda: self._reader.read_next(timeout_ms / 1000))
+        return _received(lambda: self._reader.read_next(timeout_ms / 1000), self._schema)
 
     def has_message_available(self) -> bool:
         with _errors():
@@ -266,12 +281,14 @@ class OurReader:
 
 
 class OurTableView:
-    def __init__(self, view: TableView) -> None:
+    def __init__(self, view: TableView, schema: SchemaChoice | None) -> None:
         self._view = view
+        self._schema = schema
 
     def rows(self) -> dict[str, str]:
         self._view.refresh()
-        return {key: value.decode() for key, value in self._view.snapshot().items()}
+        rows, schema = self._view.snapshot().items(), self._schema
+        return {key: value.decode() if schema is None else text_of(schema, value) for key, value in rows}
 
     def close(self) -> None:
         self._view.close()
@@ -287,6 +304,10 @@ def _authentication(access: Access) -> Authentication | None:
     return None
 
 
+def _schema(choice: SchemaChoice | None) -> Any:
+    return {} if choice is None else {"schema": schema_of(choice)}
+
+
 def _key_shared_options(choice: ConsumerChoice) -> dict[str, Any]:
     with _errors():
         policy = KeySharedPolicy(
@@ -298,6 +319,8 @@ def _key_shared_options(choice: ConsumerChoice) -> dict[str, Any]:
 
 
 def _fields(message: Outgoing) -> Any:
+    if message.schema is not None:
+        raise CannotExpressError("a schema of a single message")
     fields: dict[str, object] = {"key": message.key, "sequence_id": message.sequence_id}
     fields["ordering_key"] = None if message.ordering_key is None else message.ordering_key.encode()
     if message.properties:
@@ -324,15 +347,17 @@ def _id(own: MessageId) -> Id:
     return Id(own.ledger, own.entry, own.partition, own.batch_index, own)
 
 
-def _received(receive: Callable[[], Message]) -> Received | None:
+def _received(receive: Callable[[], Message], schema: SchemaChoice | None) -> Received | None:
     try:
         message = receive()
     except OperationTimeoutError:
         return None
-    key, ordering_key = message.key, message.ordering_key
+    ordering_key, data = message.ordering_key, message.value or b""
+    with _errors():
+        value = data.decode() if schema is None else text_of(schema, message.decoded)
     return Received(
-        value=(message.value or b"").decode(),
-        key=key.decode() if isinstance(key, bytes) else key,
+        value=value,
+        key=key_text(message.key),
         ordering_key=None if ordering_key is None else ordering_key.decode(),
         properties=message.properties,
         message_id=_id(message.message_id),
@@ -342,4 +367,6 @@ def _received(receive: Callable[[], Message]) -> Received | None:
         topic=message.topic,
         producer_name=message.producer_name,
         own=message,
+        data=data,
+        schema_version=message.schema_version,
     )

@@ -36,6 +36,14 @@ SEVERAL_SCHEMAS: Final = (
 )
 
 SCHEMA_LIMITS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "ours": {
+        "it has microseconds, and no nanoseconds": _primitives("INSTANT"),
+        "of Protobuf it has the native schema alone": ("test_a_message_of_protobuf_arrives[PROTOBUF]",),
+        "its producers have one schema": (
+            *SEVERAL_SCHEMAS,
+            "test_records_of_several_schemas_are_sent_in_a_transaction",
+        ),
+    },
     "python": {
         "it has no schemas of numbers and times": (
             *_primitives("BOOLEAN", *NUMBERS, *TIMES),

@@ -13,8 +13,6 @@ from tests.behaviour.interface import AnyConsumer, Compression
 from tests.behaviour.schemas import FIRST, INT32, SECOND, STRING, key_value, record, text
 from tests.behaviour.test_compacted import compact
 
-pytestmark = pytest.mark.usefixtures("typed")
-
 OLD: Final = {"id": 1, "city": "Oslo"}
 NEW: Final = {"id": 2, "note": "n", "city": "Rome"}
 PAIRS: Final = key_value(STRING, STRING, "SEPARATED")

@@ -15,8 +15,6 @@ from tests.behaviour.interface import Outgoing, RefusedError
 from tests.behaviour.schemas import FIRST, INCOMPATIBLE, INT32, SECOND, STRING, SchemaChoice, record
 from tests.client.helpers import eventually
 
-pytestmark = pytest.mark.usefixtures("typed")
-
 V0: Final = record("a")
 V1: Final = record("a", "b=0")
 V2: Final = record("a", "b")

@@ -26,8 +26,6 @@ from tests.behaviour.schemas import (
     text,
 )
 
-pytestmark = pytest.mark.usefixtures("typed")
-
 PRIMITIVES: Final[dict[str, tuple[Any, str]]] = {
     "BOOLEAN": (True, "01"),
     "INT8": (-2, "fe"),

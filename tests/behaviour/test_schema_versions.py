@@ -26,8 +26,6 @@ from tests.behaviour.schemas import (
     text,
 )
 
-pytestmark = pytest.mark.usefixtures("typed")
-
 OLD: Final = {"id": 1, "city": "Oslo"}
 NEW: Final = {"id": 2, "note": "n", "city": "Rome"}
 
