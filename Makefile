@@ -121,6 +121,9 @@ flood: setup  ## attack a real broker; CPU of its longest turn, memory, and how 
 fuzz: setup  ## random commands, mutated frames and requests to a real broker with rights (FUZZ_ARGS="--frames N --commands N --requests N --seed S")
 	@$(RUN) .venv/bin/python -m tests.fuzz.rig $(FUZZ_ARGS)
 
+fuzz-payloads: setup  ## mutated payloads of every type of schema to the decoders of values (FUZZ_ARGS="--payloads N --seed S")
+	@$(RUN) .venv/bin/python -m tests.fuzz.payloads $(FUZZ_ARGS)
+
 schemathesis: setup  ## requests that Schemathesis makes from docs/openapi.json, for several roles (SCHEMATHESIS_ARGS="--examples N")
 	@test -d .venv/schemathesis || .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --target .venv/schemathesis 'schemathesis>=4.32,<5'
 	@PYTHONPATH="$$PWD/.venv/schemathesis" .venv/bin/python -m tests.fuzz.schemathesis_rig $(SCHEMATHESIS_ARGS)
@@ -169,4 +172,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in bench-commits kill queue-kills txn-kills schema-kills queue-share flood fuzz schemathesis damage sim clients clients-secure stalls soak lockstep routing cluster notebooks rules comparison clean help
+.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in bench-commits kill queue-kills txn-kills schema-kills queue-share flood fuzz fuzz-payloads schemathesis damage sim clients clients-secure stalls soak lockstep routing cluster notebooks rules comparison clean help

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
-from broker_core.schemas.avro.types import Array, Enum, Fixed, Map, NoDefault, Primitive, Record, Union
+from broker_core.schemas.avro.types import Array, Enum, Field, Fixed, Map, NoDefault, Primitive, Record, Union
 from broker_core.values.decoding import Decoded, Flaw, uuid_text
 from broker_core.values.targets import DURATION, Target
 from broker_core.wire.batch import columns as cols
@@ -162,9 +162,16 @@ def _record(target: Target, record: Record, value: Any, path: str, is_default: b
         if each.name in value:
             shown[each.name] = _shown(part, value[each.name], below, is_default)
         else:
-            default = None if isinstance(each.default, NoDefault) else each.default
-            shown[each.name] = _shown(part, default, below, is_default=True)
+            shown[each.name] = _default(part, each, below)
     return shown
+
+
+def _default(target: Target, field: Field, path: str) -> Any:
+    """The default of a field that is absent. Nobody has checked that it fits: one that does not is null."""
+    try:
+        return None if isinstance(field.default, NoDefault) else _shown(target, field.default, path, is_default=True)
+    except _MisfitError:
+        return None
 
 
 def _member(target: Target, value: Any, path: str, is_default: bool = False) -> dict[str, Any]:

@@ -129,11 +129,12 @@ def pairs(draw: st.DrawFn) -> tuple[Any, Any]:
         return old, draw(definitions())
     new = copy.deepcopy(old)
     for _ in range(draw(st.integers(1, 3))):
-        new = _evolved(draw, new)
+        new = evolved(draw, new)
     return (old, new) if draw(st.booleans()) else (new, old)
 
 
-def _evolved(draw: st.DrawFn, definition: Any) -> Any:
+def evolved(draw: st.DrawFn, definition: Any) -> Any:
+    """``definition`` after one step of an evolution, which changes it in place."""
     holders = list(_places(definition))
     if not holders:
         return draw(st.sampled_from((definition, ["null", definition] if definition != "null" else definition, "long")))

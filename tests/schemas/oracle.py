@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The oracle of compatibility: Apache Pulsar's own classes, asked about pairs of schemas by a Java program."""
+"""Oracles: Apache Pulsar's own classes, asked by a Java program about pairs of schemas (``Verdicts``) or about values
+(``Values``)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from typing import Any, Final
 from tests.apache_pulsar.start import SHORT_LIVED, UnavailableError, class_path, jvm
 from tests.behaviour.builds import built, compile_program
 
-SOURCE: Final = Path(__file__).resolve().parent / "java" / "Verdicts.java"
+JAVA: Final = Path(__file__).resolve().parent / "java"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,34 +28,38 @@ class Oracle:
 
     def verdict(self, old: str, new: str) -> dict[str, Any]:
         """Pulsar's verdict about a pair: ``backward``, ``forward``, ``full``, ``same``, ``valid``, and its errors."""
+        return self.answer({"old": old, "new": new})
+
+    def answer(self, question: dict[str, str]) -> dict[str, Any]:
+        """The answer of the program to one question."""
         questions, answers = self._process.stdin, self._process.stdout
         assert questions is not None
         assert answers is not None
-        questions.write(json.dumps({"old": old, "new": new}) + "\n")
+        questions.write(json.dumps(question) + "\n")
         questions.flush()
-        verdict: dict[str, Any] = json.loads(answers.readline())
-        return verdict
+        answer: dict[str, Any] = json.loads(answers.readline())
+        return answer
 
 
 @contextmanager
-def running_oracle(log: Path) -> Iterator[Oracle]:
+def running_oracle(log: Path, program: str = "Verdicts") -> Iterator[Oracle]:
     """An oracle; what Java says beside its answers goes to ``log``. UnavailableError without a compiler or jars."""
     compiler = shutil.which("javac")
     if compiler is None:
         raise UnavailableError("javac is not on the PATH")
-    jars = class_path()
+    jars, source = class_path(), JAVA / f"{program}.java"
 
     def compile_into(folder: Path) -> None:
         folder.mkdir()
-        compile_program([compiler, "-cp", jars, "-d", str(folder), str(SOURCE)], folder)
+        compile_program([compiler, "-cp", jars, "-d", str(folder), str(source)], folder)
 
-    classes = built("schema-verdicts", SOURCE.read_bytes(), jars.encode(), build=compile_into)
+    classes = built(f"schema-{program.lower()}", source.read_bytes(), jars.encode(), build=compile_into)
     command = jvm(SHORT_LIVED)
     command[-1] = os.pathsep.join((str(classes), jars))
     with (
         log.open("w") as said,
         subprocess.Popen(
-            [*command, "Verdicts"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
+            [*command, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
         ) as process,
     ):
         try:

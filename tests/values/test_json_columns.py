@@ -35,6 +35,7 @@ def decoded(schema: str, rows: list[str | bytes | None]) -> Decoded:
         ("{a:int}", '{"a": 1, "more": [{}]}', {"a": 1}),
         ("{a:int}", "{}", {"a": None}),
         ("{a:int=7}", "{}", {"a": 7}),
+        ('{a:int="x"}', "{}", {"a": None}),
         ("{a:?int=null}", '{"a": null}', {"a": None}),
         ("{a:long}", '{"a": "9007199254740993"}', {"a": 9007199254740993}),
         ("{a:double}", '{"a": 1}', {"a": 1.0}),
