@@ -18,6 +18,7 @@ from broker_core.wire.core.hot_commands import send_frame_head
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from tests.fuzz.schema_texts import PROPERTY_NAMES, PROPERTY_VALUES, SCHEMA_DATA
 
 KINDS: Final = tuple(
     field.number for field in BaseCommand.DESCRIPTOR.fields if field.number in BaseCommand.Type.values()
@@ -33,6 +34,10 @@ _SET_PART: Final = 0.6
 _FRESH_PART: Final = 0.02
 """Of the names this part is of nothing that exists."""
 
+_SCHEMA_PART: Final = 0.5
+"""Of the properties this part is such as schemas have."""
+
+_VERSIONS: Final = (b"", b"\0", bytes(8), bytes(7) + b"\1", b"\xff" * 8, b"\x7f" + b"\xff" * 7, bytes(64))
 _NUMBERS: Final = (0, 0, 0, 1, 1, 2, 3, 7, 64, 255, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1)
 _IDS: Final = (0, 0, 0, 1, 1, 2, 2**31, 2**64 - 1)
 _ID_FIELDS: Final = frozenset({"producer_id", "consumer_id", "watcher_id"})
@@ -106,9 +111,11 @@ def _append(values: Any, field: Any, chance: random.Random, words: Words, depth:
 def _value(field: Any, chance: random.Random, words: Words) -> object:
     match field.type:
         case FieldDescriptor.TYPE_STRING:
+            if field.containing_type.name == "KeyValue" and chance.random() < _SCHEMA_PART:
+                return chance.choice(PROPERTY_NAMES if field.name == "key" else PROPERTY_VALUES)
             return _name(field.name, chance, words)
         case FieldDescriptor.TYPE_BYTES:
-            return chance.choice(words.proofs) if words.proofs and "auth" in field.name else chance.randbytes(9)
+            return _bytes(field.name, chance, words)
         case FieldDescriptor.TYPE_BOOL:
             return chance.random() < 0.5
         case FieldDescriptor.TYPE_ENUM:
@@ -117,6 +124,16 @@ def _value(field: Any, chance: random.Random, words: Words) -> object:
             return chance.choice((0.0, 1.5, -1.0, float("inf"), float("nan")))
     number = chance.choice(_IDS if field.name in _ID_FIELDS else _NUMBERS)
     return number % 2 ** _BITS.get(field.type, 31)
+
+
+def _bytes(field: str, chance: random.Random, words: Words) -> bytes:
+    if words.proofs and "auth" in field:
+        return chance.choice(words.proofs)
+    if field == "schema_data":
+        return chance.choice(SCHEMA_DATA)
+    if field == "schema_version":
+        return chance.choice(_VERSIONS)
+    return chance.randbytes(9)
 
 
 _KNOWN: Final[tuple[tuple[str, Callable[[Words], tuple[str, ...]]], ...]] = (

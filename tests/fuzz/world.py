@@ -22,6 +22,7 @@ from tests.flood.common import entry
 from tests.flood.memory import Opens
 from tests.flood.target import Target
 from tests.fuzz.commands import Words
+from tests.fuzz.schema_texts import EVOLVED
 from tests.server.credentials import token
 from tests.server.rights_world import Http
 
@@ -34,6 +35,7 @@ USER: Final = "basil"
 
 NAMESPACES: Final = ("kept/a", "kept/b", "open/made", "mine/own")
 
+_SCHEMA: Final = {"type": "AVRO", "schema": EVOLVED[0].decode(), "properties": {}}
 _BACKLOG: Final = 3
 _WATCHER: Final = "honest"
 """The topic of the client who watches, in public/default: the only one that changes meanwhile."""
@@ -89,6 +91,8 @@ class World:
             self._post(f"namespaces/{namespace}/retention", {"retentionTimeInMinutes": 10, "retentionSizeInMB": 10})
             self._post(f"namespaces/{namespace}/permissions/somebody", ["consume"])
             self._post(f"persistent/{namespace}/plain/maxProducers", 7)
+            answer = self._root.ask("POST", f"/admin/v2/schemas/{namespace}/plain/schema", _SCHEMA)
+            assert answer.status == 200, answer
         self._post(f"namespaces/open/made/permissions/{MAKER}", ["produce"])
         for namespace in NAMESPACES:
             for topic in ("plain", "parted-partition-0"):
@@ -142,6 +146,7 @@ class World:
                 if _local(topic) == _WATCHER:
                     continue
                 self._note(found, f"{base}/stats", f"{base}/permissions", f"{base}/maxProducers")
+                self._note(found, f"schemas/{namespace}/{_local(topic)}/schemas")
                 if domain == "persistent":
                     self._note(found, f"{base}/internalStats")
 
