@@ -371,8 +371,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         int,
         _Meta(ge=1, le=1024**3),
         "Size of the schemas of all topics, bytes, with 512 for each version. They are in memory and are written as a "
-        "whole now and then: with each MiB everybody waits a millisecond longer for that.",
-    ] = 64 * 1024 * 1024
+        "whole now and then: with each MiB everybody waits up to a millisecond longer for that.",
+    ] = 16 * 1024 * 1024
 
     # -- administration
     force_delete_namespace_allowed: Annotated[

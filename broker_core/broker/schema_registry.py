@@ -20,11 +20,11 @@ from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote_plus
 
 from broker_core.base.clock import Clock
-from broker_core.base.errors import IncompatibleSchemaError, ServerError
+from broker_core.base.errors import IncompatibleSchemaError, ServerError, ServiceNotReadyError
 from broker_core.base.invariants import invariant
 from broker_core.base.names import NamespaceName, TopicName
 from broker_core.broker.policy_book import PolicyBook
-from broker_core.schemas.compatibility import Candidate, Entry
+from broker_core.schemas.compatibility import LARGE_BYTES, Candidate, Entry
 from broker_core.schemas.definition_cache import DefinitionCache
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.schemas.strategies import Strategy
@@ -36,12 +36,19 @@ T = TypeVar("T")
 Job: TypeAlias = Callable[[], Any]
 Work: TypeAlias = Generator[Job, Any, T]
 
-HISTORY_BYTES_MAX: Final = 32 * 1024 * 1024
+HISTORY_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of all versions of a topic. Of all topics together there is a setting."""
 
 _ROWS_A_JOB: Final = 64
 _BYTES_A_JOB: Final = 64 * 1024
 """Versions that one job compares with: some milliseconds, then others have their turn on the thread."""
+
+_OF_A_LARGE_ONE: Final = 16
+"""So many times more versions are compared with a large schema in one job, as that is parsed in each."""
+
+WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of all large schemas that are looked at, or wait for it, some seconds; a client with one more is to come again:
+else it would wait long, with all others behind it."""
 
 _KNOWN_MAX: Final = 4096
 """Fingerprints that are remembered: clients that come back bring the schema that they brought before."""
@@ -79,6 +86,7 @@ class SchemaRegistry:
         self._clock = clock
         self._known: OrderedDict[bytes, bytes] = OrderedDict()
         self._definitions = DefinitionCache()
+        self._waiting_bytes = 0
 
     # -- what there is
 
@@ -100,11 +108,11 @@ class SchemaRegistry:
             return None
         return _entry(row)
 
-    def live(self, name: TopicName) -> Generator[list[Entry], None, None]:
-        """All versions that are live, oldest first, some at a time."""
+    def live(self, name: TopicName, times: int = 1) -> Generator[list[Entry], None, None]:
+        """All versions that are live, oldest first, some at a time, or ``times`` as many."""
         of = schema_id(name)
         first = self._table.live_from(of)
-        while rows := self._table.some(of, first, _ROWS_A_JOB, _BYTES_A_JOB):
+        while rows := self._table.some(of, first, times * _ROWS_A_JOB, times * _BYTES_A_JOB):
             yield [_entry(row) for row in rows]
             first = rows[-1].version + 1
 
@@ -125,11 +133,14 @@ class SchemaRegistry:
 
     def for_producer(self, name: TopicName, info: SchemaInfo) -> Work[Admission]:
         """The version with which a producer may send; IncompatibleSchemaError."""
-        return self._admission(name, info, self._may_add(name))
+        return self._counted(info, self._admission(name, info, self._may_add(name)))
 
     def for_consumer(self, name: TopicName, info: SchemaInfo, is_idle: Callable[[], bool]) -> Work[Admission | None]:
         """Whether a consumer may use a schema; what is to be added if it is the first that comes to an idle topic.
         IncompatibleSchemaError if it may not (semantics 10.15)."""
+        return self._counted(info, self._for_consumer(name, info, is_idle))
+
+    def _for_consumer(self, name: TopicName, info: SchemaInfo, is_idle: Callable[[], bool]) -> Work[Admission | None]:
         while self.latest(name) is None and is_idle():
             admission = yield from self._admission(name, info, self._may_add(name))
             if not admission.is_new or is_idle():
@@ -139,12 +150,26 @@ class SchemaRegistry:
 
     def posted(self, name: TopicName, info: SchemaInfo) -> Work[Admission]:
         """The version of a schema that an administrator adds; IncompatibleSchemaError."""
-        return self._admission(name, info, lambda: True)
+        return self._counted(info, self._admission(name, info, lambda: True))
 
     def version_of(self, name: TopicName, info: SchemaInfo) -> Work[int | None]:
         """The version that a schema has; None if the topic has it not. InvalidSchemaError."""
-        fingerprint = yield from self._fingerprint(Candidate(info))
+        fingerprint = yield from self._counted(info, self._fingerprint(Candidate(info)))
         return self._table.find(schema_id(name), fingerprint)
+
+    def _counted(self, info: SchemaInfo, work: Work[T]) -> Work[T]:
+        """``work``, while which a large schema counts as waiting; ServiceNotReadyError if there are too many."""
+        size = len(info.data) if len(info.data) > LARGE_BYTES else 0
+        if size and self._waiting_bytes and self._waiting_bytes + size > WAITING_BYTES_MAX:
+            raise ServiceNotReadyError(
+                "too many large schemas are looked at already",
+                hint="try again; the official clients do so by themselves",
+            )
+        self._waiting_bytes += size
+        try:
+            return (yield from work)
+        finally:
+            self._waiting_bytes -= size
 
     def _may_add(self, name: TopicName) -> Callable[[], bool]:
         return lambda: name.is_system or self._policies.settings_of(name).is_allow_auto_update_schema_enabled
@@ -214,7 +239,7 @@ class SchemaRegistry:
             yield partial(candidate.check_beside, (latest,), strategy, self._definitions.definition_of)
 
     def _check_beside_all(self, name: TopicName, candidate: Candidate, strategy: Strategy) -> Work[None]:
-        for entries in self.live(name):
+        for entries in self.live(name, _OF_A_LARGE_ONE if candidate.is_large else 1):
             yield partial(candidate.check_beside, entries, strategy, self._definitions.definition_of)
 
     def _check_consumer(self, name: TopicName, candidate: Candidate) -> Work[None]:
@@ -239,8 +264,8 @@ class SchemaRegistry:
     def check(self, name: TopicName, info: SchemaInfo) -> Work[None]:
         """IncompatibleSchemaError unless a topic would take a schema as its next one."""
         candidate = Candidate(info)
-        yield from self._fingerprint(candidate)
-        yield from self._check_new(name, candidate)
+        yield from self._counted(info, self._fingerprint(candidate))
+        yield from self._counted(info, self._check_new(name, candidate))
 
     # -- changes
 

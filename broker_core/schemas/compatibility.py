@@ -30,16 +30,29 @@ class Entry:
     added_ms: int = 0
 
 
+LARGE_BYTES: Final = 16 * 1024
+"""From here on a schema is large: its definition, some fifteen times as large, is made anew for each comparison, as
+very many clients may wait with one at the same time."""
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A schema that is to be used with a topic. It is parsed when it is first asked for its definition, which may take
-    long."""
+    """A schema that is to be used with a topic. It is parsed when its definition is asked for, which may take long."""
 
     info: SchemaInfo
 
-    @cached_property
+    @property
+    def is_large(self) -> bool:
+        """Whether its definition takes too much to be kept."""
+        return len(self.info.data) > LARGE_BYTES
+
+    @property
     def definition(self) -> Definition:
         """InvalidSchemaError: it is not valid."""
+        return definition_of(self.info) if self.is_large else self._kept
+
+    @cached_property
+    def _kept(self) -> Definition:
         return definition_of(self.info)
 
     def check_beside(
@@ -50,10 +63,11 @@ class Candidate:
     ) -> None:
         """IncompatibleSchemaError with the reasons of ``strategy`` against the schema beside these versions.
         ``parsed``: makes, or has, their definitions."""
+        definition = self.definition
         for each in entries:
             if each.info is None:
                 continue
-            reasons = objections(parsed(each.info), self.definition, strategy)
+            reasons = objections(parsed(each.info), definition, strategy)
             if reasons:
                 raise IncompatibleSchemaError(
                     f"Incompatible schema: not compatible with version {each.version} by {strategy.name}: "

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from broker_core.base.errors import IncompatibleSchemaError
+from broker_core.base.errors import IncompatibleSchemaError, ServiceNotReadyError
 from broker_core.base.names import TopicName
 from broker_core.broker.schema_registry import Admission, SchemaLostError, schema_id
 from broker_core.schemas.info import SchemaInfo, SchemaType
@@ -42,6 +42,20 @@ def test_schemas_of_all_topics_have_a_size_together() -> None:
     world.broker.schemas.forget_namespace(NAME.namespace_name)
     for name in names:
         put(world, large(0), name)
+
+
+def test_clients_with_large_schemas_come_again_while_very_many_wait() -> None:
+    """10.21: small ones are not counted, and one that has gone counts no more."""
+    world = World()
+    schemas = world.broker.schemas
+    works = [schemas.for_producer(NAME, avro("a", doc=f"{number}" + "d" * 900_000)) for number in range(4)]
+    for work in works:
+        next(work)
+    with pytest.raises(ServiceNotReadyError, match="too many large schemas"):
+        put(world, avro("a", doc="d" * 900_000))
+    put(world, A)
+    works[0].close()
+    assert put(world, avro("a", doc="d" * 900_000)) == 0
 
 
 def test_old_versions_are_parsed_once_for_several_comparisons() -> None:

@@ -16,6 +16,10 @@ MIB: Final = 1024 * 1024
 PROCESS_MIB: Final = 100
 INPUT_OF_A_CONNECTION_KIB: Final = 2
 OUTPUT_OF_A_CONNECTION_KIB: Final = 128
+SCHEMAS_TIMES: Final = 6
+SCHEMAS_MIB: Final = 150
+SCHEMAS_LEFT_MIB: Final = 64
+"""Left of large schemas that were parsed: objects of others lie between."""
 HTTP_CONNECTIONS: Final = 128
 HTTP_BODY_KIB: Final = 256
 CONNECTION_KIB: Final = 16
@@ -50,6 +54,8 @@ class Opens(NamedTuple):
     encrypted: int = 0
     """How many of the connections have TLS."""
     handshakes: int = 0
+    schemas_mib: int = 0
+    """Schemas that stay; some are large."""
 
 
 OPENS: Final[dict[str, Opens]] = {
@@ -74,6 +80,10 @@ OPENS: Final[dict[str, Opens]] = {
     "stats_in_a_loop": Opens(consumers=1_000, subscriptions=50),
     "partitions_made_and_deleted": Opens(producers=10_000, topics=10_000),
     "partitions_told_to_watches": Opens(),
+    "schemas_of_a_mib_of_every_shape": Opens(topics=9, schemas_mib=18),
+    "schemas_of_a_mib_of_100_clients": Opens(connections=100, schemas_mib=8),
+    "schemas_until_no_more_are_kept": Opens(topics=16, schemas_mib=24),
+    "schemas_that_nobody_reads": Opens(connections=40, schemas_mib=1),
     "handshakes_at_once": Opens(handshakes=100),
     "handshakes_that_never_begin": Opens(handshakes=100),
     "encrypted_messages_that_nobody_reads": Opens(
@@ -91,6 +101,8 @@ def bound_mib(settings: Settings, opens: Opens, size: float = 1.0) -> float:
         + 2 * settings.max_message_publish_buffer_size_in_mb
         + settings.managed_ledger_cache_size_mbytes
         + settings.max_unsent_output_size_in_mb
+        + SCHEMAS_MIB
+        + SCHEMAS_TIMES * settings.max_schema_bytes_in_all / MIB
     )
     http_mib = HTTP_CONNECTIONS * HTTP_BODY_KIB / 1024
     return PROCESS_MIB + of_settings + _scaled(opens.large_frames, size) * frame_mib + http_mib + _open_mib(opens, size)
@@ -99,6 +111,8 @@ def bound_mib(settings: Settings, opens: Opens, size: float = 1.0) -> float:
 def left_mib_max(settings: Settings, opens: Opens, size: float = 1.0) -> float:
     """How much more than before an attack there may be a minute after its clients have gone."""
     kept = KEPT_BY_THE_ALLOCATOR_MIB + settings.managed_ledger_cache_size_mbytes
+    if opens.schemas_mib:
+        kept += SCHEMAS_LEFT_MIB + int(SCHEMAS_TIMES * opens.schemas_mib)
     return kept + _OF_WHAT_WAS_OPEN * _open_mib(opens, size)
 
 

@@ -18,6 +18,7 @@ from typing import Final
 from tests.flood.attacks import ATTACKS
 from tests.flood.attacks_credentials import CREDENTIALS_ATTACKS
 from tests.flood.attacks_http import HTTP_ATTACKS
+from tests.flood.attacks_schemas import SCHEMA_ATTACKS
 from tests.flood.attacks_tls import TLS_ATTACKS
 from tests.flood.common import Attack
 from tests.flood.memory import OPENS, Opens, bound_mib, left_mib_max
@@ -30,7 +31,7 @@ that goes through 80 million of them in a second."""
 LOOP_TURNS: Final = 100_000
 SETTINGS: Final = {"brokerDeduplicationEnabled": False, "logLevel": "warning"}
 
-ALL_ATTACKS: Final = ATTACKS | HTTP_ATTACKS | TLS_ATTACKS | CREDENTIALS_ATTACKS
+ALL_ATTACKS: Final = ATTACKS | HTTP_ATTACKS | TLS_ATTACKS | CREDENTIALS_ATTACKS | SCHEMA_ATTACKS
 
 
 def turn_ms_max() -> float:

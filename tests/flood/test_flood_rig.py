@@ -27,7 +27,8 @@ CHOSEN = (
     *("frames_that_never_end", "http_that_drips", "a_message_to_4_000_subscriptions", "partitions_told_to_watches"),
     *("passing_over_100_000_messages", "partitions_made_and_deleted", "handshakes_at_once", "records_of_a_byte"),
     *("tokens_that_prove_nothing", "passwords_that_are_guessed", "fresh_credentials_that_nobody_asked_for"),
-    "requests_that_prove_nothing",
+    *("requests_that_prove_nothing", "schemas_of_a_mib_of_every_shape", "schemas_until_no_more_are_kept"),
+    "consumers_and_producers_with_schemas",
 )
 LIMITS = Path(__file__).parents[2] / "docs" / "limits.md"
 
@@ -114,6 +115,7 @@ def test_the_numbers_are_those_of_the_documentation() -> None:
         f"{memory.PROCESS_MIB} MiB |",
         f"{memory.INPUT_OF_A_CONNECTION_KIB} KiB for each connection",
         f"{memory.OUTPUT_OF_A_CONNECTION_KIB} KiB for each connection",
+        f"{memory.SCHEMAS_TIMES} x `maxSchemaBytesInAll` (16 MiB), and {memory.SCHEMAS_MIB} MiB for those",
         f"{memory.HTTP_CONNECTIONS} connections, each with a body of at most {memory.HTTP_BODY_KIB} KiB",
         f"connection {memory.CONNECTION_KIB} KiB, consumer {memory.CONSUMER_KIB} KiB",
         f"producer {memory.PRODUCER_KIB} KiB, subscription {memory.SUBSCRIPTION_KIB} KiB, topic {memory.TOPIC_KIB} KiB",
