@@ -12,7 +12,7 @@ import base64
 import json
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from broker_core.base.suggest import did_you_mean
 from broker_core.schemas.avro.defaults import fits
 from broker_core.schemas.avro.encoding import encoded_default, zigzag
 from broker_core.schemas.avro.resolving import STEPS_MAX
-from broker_core.schemas.avro.types import Array, AvroType, Enum, Field, Fixed, Map, NoDefault, Record, Union
+from broker_core.schemas.avro.types import Array, AvroType, Enum, Field, Fixed, Map, NoDefault, Primitive, Record, Union
 from broker_core.values.cells import Maker, ends, presence_alone, spans
 from broker_core.values.leaves import Leaf, avro_leaf, json_leaf
 from broker_core.values.write_program import Column, Program, field_of, list_items_of, map_items_of, map_keys_of
@@ -43,7 +43,9 @@ def json_program(schema: AvroType, arrow: pa.DataType, column: str) -> Program:
 
 
 class _Compiler:
-    """One program under way. What forms have in common is here."""
+    """One program under way. What forms have in common is here. ``nothing``: a value of the type null."""
+
+    nothing: ClassVar[bytes]
 
     def __init__(self) -> None:
         self._to = Program()
@@ -67,7 +69,10 @@ class _Compiler:
         if leaf is None:
             raise _mismatch(path, arrow, schema)
         column = self._column(leaf.make)
-        return self._to.node(path, leaf.kind, column.number, leaf.number, misfit=leaf.misfit), column
+        node = self._to.node(path, leaf.kind, column.number, leaf.number, misfit=leaf.misfit)
+        if leaf.kind == "null":
+            node = self._to.node(path, "optional", column.number, self._to.literal(self.nothing), node)
+        return node, column
 
     def _column(self, make: Maker) -> Column:
         self._to.columns += 1
@@ -106,7 +111,9 @@ class _Compiler:
     def _union(self, schema: Union, arrow: pa.DataType, path: str) -> tuple[int, Column]:
         """The one branch that takes the column, or members by their numbers; null if the union has it."""
         others = [each for each in schema.branches if each.kind != "null"]
-        if len(others) > 1 and _is_of_members(arrow, len(others)):
+        if not others:
+            node, column = self._value(Primitive("null"), arrow, path)
+        elif len(others) > 1 and _is_of_members(arrow, len(others)):
             node, column = self._members(schema, others, arrow, path)
         else:
             node, column = self._branch(schema, others, arrow, path)
@@ -171,6 +178,8 @@ class _Compiler:
 class _Avro(_Compiler):
     """Avro's binary form."""
 
+    nothing = b""
+
     def _leaf(self, schema: AvroType, arrow: pa.DataType) -> Leaf | None:
         return avro_leaf(schema, arrow)
 
@@ -196,6 +205,8 @@ class _Avro(_Compiler):
 class _Json(_Compiler):
     """JSON text. A null stands there, as a field that is left out would be read as its default."""
 
+    nothing = b"null"
+
     def _leaf(self, schema: AvroType, arrow: pa.DataType) -> Leaf | None:
         return json_leaf(schema, arrow)
 
@@ -218,7 +229,7 @@ class _Json(_Compiler):
         return self._to.listed(path, [self._to.node(path, "quoted", key), self._to.literal(b":"), value])
 
     def _null(self, branch: int) -> bytes:
-        return b"null"
+        return self.nothing
 
     def _chosen(self, path: str, schema: Union, branch: AvroType, node: int) -> int:
         return node

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import io
 import json
@@ -13,18 +14,23 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from broker_core.base.errors import RowError
+from broker_core.schemas.avro.parsing import SchemaParseError, parse
+from broker_core.schemas.definition import InvalidSchemaError
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.values.decoder import ValueDecoder
 from broker_core.values.derived import InexpressibleError, Kind, primitive_of, schema_of
 from broker_core.values.encoder import ValueEncoder
+from broker_core.values.targets import RecursiveSchemaError, TooManyColumnsError
 from broker_core.values.writing import MismatchError
+from tests.schemas.definitions import definitions
 from tests.schemas.infos import key_value
 from tests.schemas.notation import definition
 from tests.values.arrow_types import rows_of, structs, types
+from tests.values.data import data_of
 
 AVRO, JSON = SchemaType.AVRO, SchemaType.JSON
 UTC = pa.timestamp("us", "UTC")
@@ -432,3 +438,26 @@ def test_primitive_schema_of_a_column_loses_nothing() -> None:
     assert {arrow: primitive_of(arrow).type.name for arrow in made} == made
     with pytest.raises(InexpressibleError, match="the value is struct<>, and no primitive schema has such values"):
         primitive_of(columns())
+
+
+# -- copies
+
+
+@given(definitions(), st.data())
+@settings(max_examples=500)
+def test_columns_that_were_read_are_written_again(made: Any, data: st.DataObject) -> None:
+    """Rows of any schema are written with it again, as in a copy of a topic, and mean the same."""
+    try:
+        schema = SchemaInfo(AVRO, json.dumps(made).encode())
+        parsed = parse(schema.data)
+        decoder = ValueDecoder(schema)
+        ValueEncoder(schema).check(decoder.arrow)
+    except (SchemaParseError, InvalidSchemaError, RecursiveSchemaError, TooManyColumnsError, MismatchError):
+        assume(False)
+    payloads = [each.data for each in data.draw(st.lists(data_of(parsed), min_size=1, max_size=4))]
+    rows = decoded(schema, pa.array(payloads, pa.binary()))
+    again = ValueEncoder(schema).encode(rows)
+    assert decoded(schema, again).to_pylist() == rows.to_pylist()
+    as_json = SchemaInfo(JSON, schema.data)
+    with contextlib.suppress(MismatchError):
+        assert decoded(as_json, ValueEncoder(as_json).encode(rows)).to_pylist() == rows.to_pylist()

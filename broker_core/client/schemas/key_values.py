@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from json import dumps
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from broker_core.base.errors import UsageError
 from broker_core.client.schemas.misfit import Misfit, wanted
 from broker_core.client.schemas.schema import Outgoing, Reading, Schema
 from broker_core.schemas.info import SchemaInfo, SchemaType
-from broker_core.schemas.key_value import SEPARATED, KeyValueError, divided, divided_payload, joined
+from broker_core.schemas.key_value import SEPARATED, KeyValueError, divided, divided_payload, joined, pair_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -38,12 +37,7 @@ class KeyValueSchema(Schema[KeyValue[K, V]]):
         self.key = key
         self.value = value
         self.is_separated = encoding == "separated"
-        properties = {"kv.encoding.type": encoding.upper()}
-        for name, part in (("key", key), ("value", value)):
-            properties[f"{name}.schema.name"] = ""
-            properties[f"{name}.schema.type"] = part.info.type.name
-            properties[f"{name}.schema.properties"] = dumps(dict(part.info.properties))
-        self.info = SchemaInfo(SchemaType.KEY_VALUE, joined(key.info.data, value.info.data), properties)
+        self.info = pair_of(key.info, value.info, encoding.upper())
 
     def encoded(self, value: KeyValue[K, V]) -> bytes:
         """The payload of a pair whose key is in it."""

@@ -49,7 +49,7 @@ KINDS = {
     "quoted": _QUOTED,  # a JSON text
     "base64": _BASE64,  # bytes as a JSON text
     "literal": _LITERAL,  # where in the source it begins, and where it ends
-    "null": _NULL,  # writes nothing, and takes nothing but nulls
+    "null": _NULL,  # takes no value at all: what an optional one has in place of it
     "record": _RECORD,  # where in ``lists`` the nodes of its parts are, and how many
     "optional": _OPTIONAL,  # the node for a null, which has no column, and that for a value
     "choice": _CHOICE,  # where in ``lists`` its columns and their nodes are, in turn, and how many
@@ -389,8 +389,6 @@ def _absent(walk: _Walk, node: cython.longlong, row: cython.longlong) -> cython.
     kind: cython.longlong = walk.nodes[node, 0]
     if kind == _OPTIONAL:
         return _value(walk, walk.nodes[node, 2], row)
-    if kind == _NULL:
-        return 0
     if kind != _LENGTHED:
         return _stop(walk, _UNWANTED_NULL, node)
     if not _has_room(walk, 4):
