@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import BinaryType, StringType
 from pyspark.sql.utils import is_remote
 
 from broker_core.base.errors import ConfigError
@@ -41,6 +42,7 @@ _TIMES_MAX: Final = 2**31 - 2
 
 _NEEDED: Final = ("value", "topic", "message_id", "properties")
 _COPIED: Final = ("key", "key_is_bytes", "value", "ordering_key", "event_time")
+_RAW: Final = "raw_value"
 _READ_WITH: Final = '.option("columns", "key,key_is_bytes,value,topic,message_id,properties,ordering_key,event_time")'
 
 
@@ -113,6 +115,12 @@ def _check(rows: DataFrame) -> None:
             hint=f"give the query {_READ_WITH}, which are all that a copy can have, and keep them in the rows",
         )
 
+    if _RAW not in rows.columns and not isinstance(rows.schema["value"].dataType, BinaryType | StringType):
+        raise ConfigError(
+            "the column value has a type by valueFormat, and a copy needs the bytes of the message",
+            hint=f"add {_RAW} to the columns of the query, and keep it in the rows",
+        )
+
 
 def _check_broker(topic: str, options: Mapping[str, object]) -> None:
     """ConfigError where ``options`` name no broker, and the one that copies would go to has no such topic.
@@ -162,6 +170,8 @@ def _properties(system: Mapping[str, Column]) -> Column:
 
 def _send(rows: DataFrame, extra: Mapping[str, Column], options: Mapping[str, object]) -> None:
     copied = {name: functions.col(name) for name in _COPIED if name in rows.columns}
+    if _RAW in rows.columns:
+        copied["value"] = functions.col(_RAW)
     if "key_is_bytes" in copied:
         # Null: text where it is UTF-8. Clients in other languages send what is not as text too; a copy has its bytes.
         copied["key_is_bytes"] = functions.when(copied["key_is_bytes"], True)

@@ -20,6 +20,7 @@ from pulsarish_spark import read_arrow
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import failure
 from tests.spark.queries import drain
+from tests.spark.typed import ORDER, orders, send
 
 RETRIES: Any = {"type": "shared", "retry_enabled": True, "initial_position": "earliest"}
 
@@ -116,6 +117,21 @@ def test_a_key_that_is_no_text_stops_no_batch(spark: SparkSession, broker: Broke
     assert sent == {(b"text", False), (b"bytes", True), (b"\xff", True), (b"\xfe", True), (None, None)}
 
 
+def test_copies_of_typed_rows_have_the_bytes(spark: SparkSession, broker: Broker, topic: str) -> None:
+    """4.6.4 whatever value was decoded to; rows without them are refused with the way out."""
+    payloads = orders(ORDER, 1, 2)
+    send(broker, topic, ORDER, payloads)
+    columns = "value,topic,message_id,properties"
+    where: dict[str, Any] = {"service.url": broker.service_url}
+    read = spark.read.format("pulsarish").options(**where, valueFormat="schema")
+    rows = read.option("columns", f"{columns},raw_value").load(topic)
+    pulsarish_spark.dead_letter(rows.where("value.id = 2"), topic=topic, subscription="s", **where)
+    found = read_arrow(f"{topic}-s-DLQ", columns="value,properties", **where).read_all().to_pylist()
+    assert [row["value"] for row in found] == payloads[1:]
+    with pytest.raises(ConfigError, match="add raw_value to the columns"):
+        pulsarish_spark.retry_later(read.option("columns", columns).load(topic), 1, topic=topic, subscription="s")
+
+
 def test_copies_of_a_subscription_with_a_slash_go_to_topics_that_are_named(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -145,9 +161,9 @@ def test_copies_of_a_subscription_with_a_slash_go_to_topics_that_are_named(
     dead = read_arrow(f"{topic}-dead", **where).read_all()["value"].to_pylist()
     assert sorted(dead) == [b"0", b"1"]
     rows = spark.sql("select 'x' value, 't' topic, '1:2:0' message_id, map('a', 'b') properties")
-    for send in (pulsarish_spark.dead_letter, partial(pulsarish_spark.retry_later, delay_s=1)):
+    for copy in (pulsarish_spark.dead_letter, partial(pulsarish_spark.retry_later, delay_s=1)):
         with pytest.raises(InvalidTopicNameError, match="subscription 'team/job' has no default topic -DLQ"):
-            send(rows, **place)
+            copy(rows, **place)
     told = failure(
         lambda: drain(shared(spark, broker, topic, subscriptionName="team/job"), tmp_path / "other", process)
     )
@@ -185,8 +201,8 @@ def test_copies_go_to_no_broker_that_nobody_named_and_that_does_not_have_the_top
 def test_copies_need_the_columns_that_they_are_made_of(spark: SparkSession) -> None:
     """Rows of a query without the option ``columns`` have none of Pulsar's; the error says which ones to ask for."""
     kafkas = spark.sql("select 'k' key, 'x' value, 't' topic, 0 partition, 1L offset")
-    for send in (pulsarish_spark.dead_letter, partial(pulsarish_spark.retry_later, delay_s=1)):
+    for copy in (pulsarish_spark.dead_letter, partial(pulsarish_spark.retry_later, delay_s=1)):
         with pytest.raises(
             ConfigError, match=r'no column message_id and no properties.*option\("columns", "key,key_is_'
         ):
-            send(kafkas, topic="t", subscription="s")
+            copy(kafkas, topic="t", subscription="s")
