@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -373,6 +374,24 @@ def test_damaged_payloads_are_values_or_misfits(made: Any, data: st.DataObject) 
 def test_bomb_is_a_misfit(schema: str, data: bytes, reason: str) -> None:
     with pytest.raises(UnreadableValueError, match=reason):
         AvroSchema(None, definition(schema)).decode(data)
+
+
+def test_json_bomb_is_a_misfit() -> None:
+    """As JSON it can be read, and as a record within itself no more."""
+    schema = JsonSchema(None, definition("{rest:array<R>}"))
+    assert schema.decode(b'{"rest":[' * 20 + b"]}" * 20)
+    with pytest.raises(UnreadableValueError, match="it is nested too deep"):
+        schema.decode(b'{"rest":[' * 400 + b"]}" * 400)
+
+
+def test_fixed_of_another_length_is_a_misfit_in_json() -> None:
+    """Whatever it stands for."""
+    for logical in ({}, {"logicalType": "uuid"}):
+        fixed = {"type": "fixed", "name": "F", "size": 16, **logical}
+        schema = JsonSchema(None, json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": fixed}]}))
+        assert schema.decode(b'{"a":"AAAAAAAAAAAAAAAAAAAAAA=="}')["a"] in (bytes(16), uuid.UUID(int=0))
+        with pytest.raises(UnreadableValueError, match="a: 'AAA=' is not 16 bytes"):
+            schema.decode(b'{"a":"AAA="}')
 
 
 def test_json_is_read_as_clients_write_it() -> None:

@@ -37,14 +37,18 @@ def json_reader(schema: AvroType, enums: Mapping[str, type[enum.Enum]] | None = 
 
     def decode(payload: bytes) -> Any:
         try:
-            value = json.loads(payload)
+            return read(_loaded(payload))
         except RecursionError:
             raise Misfit("it is nested too deep") from None
-        except ValueError as error:
-            raise Misfit(f"it is not JSON: {error}") from error
-        return read(value)
 
     return decode
+
+
+def _loaded(payload: bytes) -> Any:
+    try:
+        return json.loads(payload)
+    except ValueError as error:
+        raise Misfit(f"it is not JSON: {error}") from error
 
 
 def json_writer(schema: AvroType) -> Callable[[Any], bytes]:
@@ -179,7 +183,7 @@ class _Reading(_Walk):
             return _symbol(schema, self._enums.get(schema.name.short, ()))
         logical = logical_of(schema)
         if logical is None:
-            return _READS["bytes" if isinstance(schema, Fixed) else schema.kind]
+            return _plain(schema)
         if logical_name(schema) == "decimal":
             return decimal_of_json
         convert = logical.shown
@@ -268,7 +272,17 @@ _READS: Final[Mapping[str, Convert]] = {
 
 def _plain(schema: Primitive | Fixed) -> Convert:
     """The reader of what a logical type stands for."""
-    return _READS["bytes" if isinstance(schema, Fixed) else schema.kind]
+    if not isinstance(schema, Fixed):
+        return _READS[schema.kind]
+    size = schema.size
+
+    def read(value: Any) -> bytes:
+        data = _bytes(value)
+        if len(data) != size:
+            raise wanted(f"{size} bytes", value)
+        return data
+
+    return read
 
 
 # -- writing
