@@ -32,6 +32,8 @@ from broker_core.schemas.info import SchemaType
 def to_plain(value: Any) -> Any:
     """A value that was decoded, as JSON has it."""
     match value:
+        case str() | int() | None:
+            return value
         case KeyValue():
             return {name: to_plain(each) for name, each in value._asdict().items()}
         case Message():

@@ -282,5 +282,5 @@ def _tell(name: TopicName, verdict: Verdict) -> None:
         say(f"it is version {verdict.same_as} of {name} already, and is taken as such")
     elif verdict.refusal is None:
         say(f"compatible by {verdict.strategy.name}")
-    if verdict.advice:
-        say(verdict.advice)
+    for each in verdict.advice:
+        say(each)

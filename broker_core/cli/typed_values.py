@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message_factory import GetMessageClass
 
 from broker_core.base.errors import UsageError
-from broker_core.base.names import TopicName
 from broker_core.cli.plain_values import from_plain, primitive_from_plain, to_plain
 from broker_core.client.schemas.auto import AutoConsumeSchema, schema_of
 from broker_core.client.schemas.misfit import Misfit, wanted
@@ -26,6 +25,9 @@ from broker_core.schemas.protobuf_native import root_descriptor
 
 if TYPE_CHECKING:
     from broker_core.client import Client, Message
+
+
+_TOO_DEEP: Final = "it is nested too deep"
 
 
 class Shown(NamedTuple):
@@ -40,17 +42,16 @@ class DecodedValues:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._readings: dict[tuple[TopicName, int], Reading | str] = {}
+        self._readings: dict[tuple[str, int], Reading | str] = {}
 
     def shown(self, message: Message) -> Shown | None:
         """The value of a message; None where it names no schema, or one that says nothing about it."""
         version = message.schema_version
         if version is None or (message.value is None and message.key is None):
             return None
-        topic = TopicName.parse(message.topic).base
-        reading = self._readings.get((topic, version))
+        reading = self._readings.get((message.topic, version))
         if reading is None:
-            reading = self._readings[topic, version] = self._reading(topic, version)
+            reading = self._readings[message.topic, version] = self._reading(message.topic, version)
         if isinstance(reading, str):
             return Shown(None, reading)
         key = message.key.encode() if isinstance(message.key, str) else message.key
@@ -59,10 +60,12 @@ class DecodedValues:
             return None if isinstance(value, bytes) else Shown(to_plain(value))
         except Misfit as misfit:
             return Shown(None, str(misfit))
+        except RecursionError:
+            return Shown(None, _TOO_DEEP)
 
-    def _reading(self, topic: TopicName, version: int) -> Reading | str:
+    def _reading(self, topic: str, version: int) -> Reading | str:
         """The reading of a version, or why there is none."""
-        found = self._client.get_schema(str(topic), version)
+        found = self._client.get_schema(topic, version)
         if found is None:
             return f"the topic has no version {version} of a schema"
         try:
@@ -88,7 +91,7 @@ def encoder_of(info: SchemaInfo) -> Encode:
     if info.type is SchemaType.KEY_VALUE:
         return _pairs(info)
     encode = _encoder_of(info)
-    return lambda value: Payload(None if value is None else encode(value))
+    return lambda value: Payload(None if value is None else _bounded(encode, value))
 
 
 def parsed_line(info: SchemaInfo, line: bytes) -> Any:
@@ -144,6 +147,13 @@ def _pairs(info: SchemaInfo) -> Encode:
 
 def _within(name: str, encode: Callable[[Any], bytes], value: Any) -> bytes:
     try:
-        return encode(value)
+        return _bounded(encode, value)
     except Misfit as misfit:
         raise misfit.within(name) from None
+
+
+def _bounded(encode: Callable[[Any], bytes], value: Any) -> bytes:
+    try:
+        return encode(value)
+    except RecursionError:
+        raise Misfit(_TOO_DEEP) from None

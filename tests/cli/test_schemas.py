@@ -154,6 +154,17 @@ def test_advice_says_who_changes_first(pulsarish: Pulsarish, topic: str) -> None
     assert (first.returncode, b"takes any as its first" in first.stderr) == (0, True)
 
 
+def test_aliases_alone_are_not_kept(pulsarish: Pulsarish, topic: str) -> None:
+    """10.5: a schema that differs in nothing else is the version that is there, which is told beforehand."""
+    renamed = {"name": "town", "type": ["null", "string"], "default": None}
+    pulsarish("schema", "put", topic, "-", stdin=order(ID, renamed))
+    for aliased in (order({**ID, "aliases": ["number"]}, renamed), order(ID, {**renamed, "aliases": ["city"]})):
+        told = pulsarish("schema", "check", topic, "-", "-o", "table", stdin=aliased)
+        assert (told.returncode, b"will not have its aliases" in told.stderr) == (0, True)
+        assert found(pulsarish("schema", "check", topic, "-", stdin=aliased))["aliasesAreDropped"] is True
+    assert found(pulsarish("schema", "check", topic, "-", stdin=order(ID, renamed)))["aliasesAreDropped"] is False
+
+
 def test_schemas_of_files_and_topics_are_compared(pulsarish: Pulsarish, topic: str, tmp_path: Path) -> None:
     """A file by its name, a topic where there is no such file; a misspelt file is said to be missing."""
     (tmp_path / "order.avsc").write_bytes(order(ID, CITY))

@@ -134,6 +134,25 @@ def test_payloads_that_do_not_fit_are_shown_with_the_reason(
     assert (back.returncode, b"line 1 of the input is no value of the schema" in back.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("kind", ["avro", "json"])
+def test_deep_values_are_told_and_no_crash(pulsarish: Pulsarish, broker: RunningBroker, topic: str, kind: str) -> None:
+    """10.20: records within themselves, as deep as a payload makes them."""
+    rest = {"name": "rest", "type": {"type": "array", "items": "R"}}
+    definition = json.dumps({"type": "record", "name": "R", "fields": [rest]})
+    info = SchemaInfo(SchemaType[kind.upper()], definition.encode())
+    with Client(broker.service_url) as client, client.create_producer(topic, schema=info) as producer:
+        for depth in (20, *range(100, 400, 10)):
+            as_json = b'{"rest":[' * depth + b"]}" * depth
+            producer.send(as_json if kind == "json" else b"\x02" * (depth - 1) + b"\0" * depth)
+    rows = objects(pulsarish("consume", topic, "--exit"))
+    assert len(rows) == 31
+    assert rows[0]["value"]["rest"][0]["rest"]
+    assert rows[-1]["valueError"] == "it is nested too deep"
+    deep = '{"rest":[' * 200 + "]}" * 200
+    done = pulsarish("produce", topic, "--schema", "topic", "-m", deep)
+    assert (done.returncode, b"it is nested too deep" in done.stderr) == (2, True), done.stderr
+
+
 @pytest.mark.parametrize(
     ("bad", "told"),
     [

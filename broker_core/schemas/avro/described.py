@@ -23,6 +23,7 @@ from broker_core.schemas.avro.types import (
     Primitive,
     Record,
     Union,
+    named_types,
 )
 
 FIELDS_TOLD: Final = 1000
@@ -112,6 +113,16 @@ def _pitfall(writer: AvroType, reader: AvroType) -> str:
         if writer.kind == reader.kind and _logical(writer) != _logical(reader):
             return f"{was} may be read as {read}, which is another value"
     return ""
+
+
+def alias_names(schema: AvroType) -> frozenset[tuple[str, str]]:
+    """Each alias of a schema: of a type by its full name, of a field by its record's name and its own."""
+    found = set[tuple[str, str]]()
+    for each in named_types(schema):
+        found.update((each.name.full, alias.full) for alias in each.aliases)
+        for field in each.fields if isinstance(each, Record) else ():
+            found.update((f"{each.name.full}.{field.name}", alias) for alias in field.aliases)
+    return frozenset(found)
 
 
 class _Pair(NamedTuple):
