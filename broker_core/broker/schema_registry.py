@@ -98,7 +98,7 @@ class SchemaRegistry:
         """A version, also one from before a deletion, unless it has to be ``live``. SchemaLostError: nobody knows."""
         of = schema_id(name)
         row = self._table.get(of, version)
-        if row is None and 0 <= version < self._table.lost_below:
+        if row is None and 0 <= version < max(self._table.lost_below, self._table.last_version(of)):
             raise SchemaLostError(
                 f"version {version} of the schema of {name.base} is unknown: the catalogue was damaged and has lost "
                 "changes, this version perhaps among them",

@@ -155,3 +155,16 @@ def test_damage_that_both_files_have_is_told() -> None:
     told = [each for each in map(str, damaged.broker.damages) if "are lost: names, settings and schemas" in each]
     assert told
     assert FILES[0] in told[0]
+
+
+def test_row_that_is_missing_is_told() -> None:
+    """S-STORE-1: by the doctor, and to clients who ask for that version; no other is given its number."""
+    world = World()
+    assert [put(world, each) for each in (A, B, C)] == [0, 1, 2]
+    catalogue = world.store.catalogue
+    assert catalogue.contradictions() == []
+    catalogue.change("DELETE FROM schemas WHERE version = 1", ())
+    assert catalogue.contradictions() == ["a version of a schema that is missing: public/default/t 1"]
+    with pytest.raises(SchemaLostError, match="version 1 of the schema"):
+        world.broker.schemas.version(NAME, 1)
+    assert put(world, B) == 3

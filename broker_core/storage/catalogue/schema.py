@@ -134,6 +134,10 @@ CONTRADICTIONS: Final = {
     "a pending acknowledgement of no subscription": (
         "SELECT subscription_id FROM pending_acks WHERE subscription_id NOT IN (SELECT id FROM subscriptions)"
     ),
+    "a version of a schema that is missing": (
+        "SELECT id || ' ' || (version - 1) FROM schemas AS later WHERE version % 1000000 <> 0 AND NOT EXISTS"
+        " (SELECT 1 FROM schemas WHERE id = later.id AND version = later.version - 1)"
+    ),
     "unreadable properties of a schema": "SELECT id FROM schemas WHERE NOT json_valid(properties)",
     "unreadable properties of a topic": "SELECT id FROM topics WHERE NOT json_valid(properties)",
     "unreadable properties of a subscription": "SELECT id FROM subscriptions WHERE NOT json_valid(properties)",
