@@ -77,8 +77,9 @@ class _PrimitiveEncoder:
 
     def check(self, arrow: pa.DataType) -> None:
         if not takes(self._kind, arrow):
+            hint = "cast it" if self._kind.is_primitive else "give the bytes of messages, which are written as they are"
             raise MismatchError(
-                f"{subject(self._column)} is {arrow}, which is not written as {self._kind.name}", hint="cast it"
+                f"{subject(self._column)} is {arrow}, which is not written as {self._kind.name}", hint=hint
             )
 
     def encode(self, rows: pa.Array) -> pa.Array:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.values.encoder import ValueEncoder
-from broker_core.wire.batch.columns import booleans
+from pulsarish_spark.options import KeyForm
 from pulsarish_spark.sink.columns import lifted
 
 if TYPE_CHECKING:
@@ -31,6 +30,10 @@ class Payloads:
         info = self._encoders[topic].info
         return None if info.is_none else info
 
+    def key_form(self, topic: str, form: KeyForm) -> KeyForm:
+        """The form of keys, of a topic that rows were made for; ``form``: that of the option."""
+        return "bytes" if self._encoders[topic].has_keys else form
+
     def made(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """``rows`` with their values as bytes, and their keys if the schema has them. RowError for the first row that
         is none of the schema, ConfigError if there is none that they fit."""
@@ -44,7 +47,6 @@ class Payloads:
             value = encoder.encode(pair)
             if encoder.has_keys:
                 columns["key"] = encoder.encode_keys(pair)
-                columns["key_is_bytes"] = booleans(np.ones(len(rows), np.bool_))
         else:
             value = encoder.encode(value)
         columns["value"] = value

@@ -89,7 +89,7 @@ class Targets:
             made = self._payloads.made(part.topic, part.rows)
         except RowError as error:
             raise ConfigError(f"{row_words(part.rows, error.row)} {error.flaw}", hint=error.hint) from error
-        return message_rows(made, self._options.key_form)
+        return message_rows(made, self._payloads.key_form(part.topic, self._options.key_form))
 
     def _tell_zero_time(self, rows: pa.RecordBatch) -> None:
         """Warn, once in a task, of an event time that is read back as null."""

@@ -24,7 +24,9 @@ from pyspark.sql.types import (
 )
 
 from broker_core.base.errors import ConfigError
-from pulsarish_spark.sink.columns import check_columns
+from pulsarish_spark.options import Side, read_options, write_options
+from pulsarish_spark.options.value_writing import value_writing_of
+from pulsarish_spark.sink.columns import check_columns, lifted
 from pulsarish_spark.sink.rows import Destination, split_by_topic
 
 
@@ -225,3 +227,58 @@ def test_columns_of_pulsar_spark_are_refused_by_their_own_names(ddl: str, names:
     with pytest.raises(ConfigError) as caught:
         check_columns(columns(ddl), "t", names)
     assert str(caught.value) == text
+
+
+# -- columns of values with a schema
+
+
+TYPED: Final = value_writing_of({"valueFormat": "avro"})
+LIFTED: Final = value_writing_of({"valueFormat": "avro", "flattenValue": True})
+
+
+def test_value_of_a_schema_may_be_of_any_type_and_so_may_its_key() -> None:
+    check_columns(columns("key string, value struct<a:int>"), "t", values=TYPED)
+    for given in ({"valueFormat": "schema"}, {"valueFormat": "avro", "keyFormat": "primitive"}):
+        check_columns(columns("key long, value struct<a:int>"), "t", values=value_writing_of(given))
+    with pytest.raises(ConfigError, match="column key is bigint, but the sink takes string or binary"):
+        check_columns(columns("key long, value string"), "t", values=TYPED)
+    with pytest.raises(ConfigError, match="the sink takes no column a"):
+        check_columns(columns("value string, a long"), "t", values=TYPED)
+
+
+def test_columns_but_those_of_messages_are_fields() -> None:
+    check_columns(columns("key string, id long, value long, __topic string"), "t", "pulsar-spark", LIFTED)
+    assert lifted(["key", "id", "value", "topic"]) == ["id", "value"]
+    for given, told in (
+        ("key string", "there is no column that is a field of the value"),
+        ("id long, timestamp timestamp", "column timestamp may be a field of the value, or that of a message"),
+        ("id long, __key string", "the sink takes no column __key"),
+        ("id long, key long", "column key is bigint, but the sink takes string or binary"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            check_columns(columns(given), "t", values=LIFTED)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"recordName": "R"}, "option recordName means nothing where values are bytes"),
+        ({"valueFormat": "raw", "keyFormat": "avro"}, "option keyFormat means nothing where values are bytes"),
+        ({"valueFormat": "schema", "recordName": "R"}, "recordName means nothing here: no schema is made"),
+        ({"valueFormat": "avro", "valueSchema": "{}", "recordNamespace": "a"}, "recordNamespace means nothing here"),
+        ({"valueFormat": "int64", "valueSchema": "{}"}, "valueSchema means nothing with valueFormat=int64"),
+        ({"valueFormat": "schema", "keyFormat": "avro"}, "keyFormat means nothing with valueFormat=schema"),
+        ({"valueFormat": "avro", "keyFormat": "json", "keyForm": "text"}, "keyForm means nothing beside keyFormat"),
+    ],
+)
+def test_options_of_values_that_mean_nothing_together_are_refused(given: dict[str, str], told: str) -> None:
+    raw = {**given, "service.url": "pulsar://h:1"}
+    if "valueSchema" in raw:
+        raw["valueSchema"] = '"string"'
+    with pytest.raises(ConfigError, match=told):
+        write_options(raw, Side.BATCH_WRITE, {})
+
+
+def test_primitive_of_the_column_is_no_way_to_read() -> None:
+    with pytest.raises(ConfigError, match="valueFormat=primitive works in the sink alone"):
+        read_options({"topic": "t", "service.url": "pulsar://h:1", "valueFormat": "primitive"}, Side.BATCH_READ, {})

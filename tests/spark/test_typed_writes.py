@@ -237,7 +237,8 @@ def test_keys_have_a_schema_of_their_own(spark: SparkSession, cell: Broker, topi
     """Pairs with separate keys: the encoded key is the key of the message, so that it decides the partition."""
     cell.create(topic, 3)
     frame = spark.sql("SELECT id AS key, named_struct('id', id) AS value FROM range(9)")
-    save(frame.union(frame), cell, topic, keyFormat="primitive")
+    save(frame, cell, topic, keyFormat="primitive")
+    save(frame, cell, topic, valueFormat="schema", keyForm="text")  # A form of keys means those that are text or bytes.
     info = latest(cell, topic).info
     assert (info.type, info.properties["kv.encoding.type"]) == (SchemaType.KEY_VALUE, "SEPARATED")
     rows = back(spark, cell, topic, columns="key,value,partition").collect()

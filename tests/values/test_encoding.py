@@ -161,6 +161,12 @@ WIDENED = [
     ("{a:float}", columns(a=pa.int16()), {"a": 7}, {"a": 7.0}),
     ("{b:string, a:int}", columns(a=pa.int32(), b=pa.string()), {"a": 1, "b": "x"}, {"b": "x", "a": 1}),
     ('{a:int, b:string="x", c:array<int>=[1]}', columns(a=pa.int32()), {"a": 1}, {"a": 1, "b": "x", "c": [1]}),
+    ('{a:int, b:X{x:int=7, y:?int=null}={"x": 8}}', columns(a=pa.int32()), {"a": 1},
+     {"a": 1, "b": {"x": 8, "y": None}}),
+    ('{a:int, b:map<bytes>={"k": "x"}, c:[string | null]="y", d:enum<A,B>="B"}', columns(a=pa.int32()), {"a": 1},
+     {"a": 1, "b": [("k", b"x")], "c": "y", "d": "B"}),
+    ('{a:int, b:bytes decimal(4,2)="\\u0001\\u0000"}', columns(a=pa.int32()), {"a": 1},
+     {"a": 1, "b": Decimal("2.56")}),
     ("{a:int, b:?string}", columns(a=pa.int32()), {"a": 1}, {"a": 1, "b": None}),
     ('{a:int, b:bytes="\u00ff"}', columns(a=pa.int32()), {"a": 1}, {"a": 1, "b": b"\xff"}),
     ("{a:X{x:int, y:?int=null}}", columns(a=columns(x=pa.int32())), {"a": {"x": 1}}, {"a": {"x": 1, "y": None}}),
@@ -327,6 +333,14 @@ def test_primitive_values_are_big_endian(kind: str, arrow: pa.DataType, value: A
     assert payloads.to_pylist() == [bytes.fromhex(payload), None, bytes.fromhex(payload)]
     if arrow not in (pa.time64("us"), pa.int16(), pa.int32()) or kind in ("INT16", "INT32"):
         assert decoded(schema, payloads).to_pylist() == [value, None, value]
+
+
+def test_bytes_of_types_that_are_not_encoded_pass_as_they_are() -> None:
+    """Messages of Protobuf, and what an external registry knows."""
+    for kind in ("PROTOBUF", "PROTOBUF_NATIVE", "EXTERNAL", "NONE"):
+        assert encoded(SchemaInfo(SchemaType[kind]), [b"\xff", None], pa.binary()) == [b"\xff", None]
+    with pytest.raises(MismatchError, match="not written as PROTOBUF_NATIVE; give the bytes of messages"):
+        encoded(SchemaInfo(SchemaType.PROTOBUF_NATIVE), [{"a": 1}], columns(a=pa.int32()))
 
 
 def test_primitive_type_takes_no_wider_column() -> None:
