@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import fastavro
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from broker_core.base.errors import UnreadableValueError, UsageError
@@ -252,6 +252,8 @@ def test_class_that_no_schema_has_is_refused() -> None:
 
 def expected(schema: AvroType, shown: Any) -> Any:
     """What columns show, as one value of Python."""
+    if shown is None:
+        return None
     match schema:
         case Record():
             return {each.name: expected(each.type, shown[each.name]) for each in schema.fields}
@@ -266,7 +268,7 @@ def expected(schema: AvroType, shown: Any) -> Any:
 
 def _expected_branch(schema: Union, shown: Any) -> Any:
     others = [each for each in schema.branches if each.kind != "null"]
-    if shown is None or not others:
+    if not others:
         return None
     if len(others) == 1:
         return expected(others[0], shown)
@@ -287,7 +289,7 @@ def parsed(made: Any) -> AvroType:
 
 
 @given(definitions(), st.data())
-@settings(max_examples=150)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.filter_too_much])
 def test_random_payloads_are_read_as_columns_show_them(made: Any, data: st.DataObject) -> None:
     schema = parsed(made)
     try:
@@ -322,7 +324,7 @@ def _unions(schema: AvroType) -> list[Union]:
 
 
 @given(pairs(), st.data())
-@settings(max_examples=150)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.filter_too_much])
 def test_what_is_compatible_is_read(pair: tuple[Any, Any], data: st.DataObject) -> None:
     """Each datum of the writer, but for symbols that the reader does not have."""
     writer, reader = map(parsed, pair)
@@ -338,7 +340,7 @@ def test_what_is_compatible_is_read(pair: tuple[Any, Any], data: st.DataObject) 
 
 
 @given(definitions(), st.data())
-@settings(max_examples=150)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.filter_too_much])
 def test_damaged_payloads_are_values_or_misfits(made: Any, data: st.DataObject) -> None:
     schema = parsed(made)
     try:
@@ -353,6 +355,13 @@ def test_damaged_payloads_are_values_or_misfits(made: Any, data: st.DataObject) 
             assert str(misfit)  # noqa: PT017
 
 
+def test_default_that_is_within_itself_is_none() -> None:
+    """No value of finite size has it, so that it is as good as no default."""
+    schema = AvroSchema(None, definition("{a:?R=0}").replace('["null", "R"]', '["R", "null"]'))
+    assert schema.decode(schema.encode({})) == {"a": None}
+    assert JsonSchema(None, schema.info.data).decode(b"{}") == {"a": None}
+
+
 @pytest.mark.parametrize(
     ("schema", "data", "reason"),
     [
@@ -362,6 +371,7 @@ def test_damaged_payloads_are_values_or_misfits(made: Any, data: st.DataObject) 
         ("{a:string}", b"\xfe\xff\xff\xff\x0fx", "a: 2147483647 bytes are announced, and 1 are left"),
         ("{a:string}", b"\x01x", "a: -1 bytes are announced"),
         ("{a:string}", b"\x02\xff", "a: it is not UTF-8"),
+        ("{a:int}", b"\x02\x04\x04", "2 bytes are left over behind it"),
         ("{a:int, b:long}", b"\x02", "b: the payload ends in the midst of it"),
         ("{a:double}", b"\0" * 7, "a: the payload ends in the midst of it"),
         ("{a:int}", b"\xff\xff\xff\xff\xff\x01", "a: -34359738368 is no int of 32 bits"),

@@ -44,11 +44,14 @@ def avro_reader(writer: AvroType, reader: AvroType) -> Callable[[bytes], Any]:
     def decode(payload: bytes) -> Any:
         _spare.items = EMPTY_ITEMS_MAX
         try:
-            return read(payload, 0)[0]
+            value, end = read(payload, 0)
         except (IndexError, struct.error):
             raise _cut_off() from None
         except RecursionError:
             raise Misfit("it is nested too deep") from None
+        if end != len(payload):  # Probably it was written with another schema.
+            raise Misfit(f"{len(payload) - end} bytes are left over behind it")
+        return value
 
     return decode
 

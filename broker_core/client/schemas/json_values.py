@@ -13,6 +13,7 @@ import binascii
 import enum
 import json
 import math
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -27,13 +28,14 @@ from broker_core.schemas.avro.types import Array, AvroType, Enum, Field, Fixed, 
 
 Convert = Callable[[Any], Any]
 
+_FLOAT: Final = struct.Struct("<f")
 _BOUNDS: Final = {"int": 1 << 31, "long": 1 << 63}
 
 
 def json_reader(schema: AvroType, enums: Mapping[str, type[enum.Enum]] | None = None) -> Callable[[bytes], Any]:
     """A function that reads payloads; it raises ``Misfit``. ``enums``: those that Python has, by their names: clients
     in Python write the values of members in place of their names."""
-    read = _Reading(enums or {}).of(schema)
+    read = _Reading(enums or {}).item(schema)
 
     def decode(payload: bytes) -> Any:
         try:
@@ -83,10 +85,14 @@ class _Walk:
             case Union():
                 return self.union(schema)
             case Array():
-                return _array(self.of(schema.items))
+                return _array(self.item(schema.items))
             case Map():
-                return _map(self.of(schema.values))
+                return _map(self.item(schema.values))
         return self.leaf(schema)
+
+    def item(self, schema: AvroType) -> Convert:
+        """The function for items of a list, and for values of a map."""
+        return self.of(schema)
 
     def record(self, schema: Record) -> Convert:
         raise NotImplementedError
@@ -171,12 +177,15 @@ class _Reading(_Walk):
 
         return read
 
+    def item(self, schema: AvroType) -> Convert:
+        return _or_null(self.of(schema))
+
     def union(self, schema: Union) -> Convert:
         others = [each for each in schema.branches if each.kind != "null"]
         converts = [self.of(each) for each in others]
         one = converts[0] if len(converts) == 1 else None
         choose = one or _first(converts, [lambda value: True] * len(converts), [each.kind for each in others])
-        return lambda value: None if value is None else choose(value)
+        return _or_null(choose)
 
     def leaf(self, schema: Primitive | Enum | Fixed) -> Convert:
         if isinstance(schema, Enum):
@@ -189,6 +198,11 @@ class _Reading(_Walk):
         convert = logical.shown
         read = _text if logical_name(schema) == "uuid" and schema.kind == "string" else _plain(schema)
         return lambda value: convert(read(value))
+
+
+def _or_null(read: Convert) -> Convert:
+    """Null is taken where a definition has none, too: writers of JSON are not kept from it."""
+    return lambda value: None if value is None else read(value)
 
 
 def _symbol(schema: Enum, members: Iterable[enum.Enum]) -> Convert:
@@ -232,6 +246,15 @@ def _double(value: Any) -> float:
         raise wanted("a number", value) from error
 
 
+def _single(value: Any) -> float:
+    """A number as one of 32 bits."""
+    number = _double(value)
+    try:
+        return float(_FLOAT.unpack(_FLOAT.pack(number))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
 def _bytes(value: Any) -> bytes:
     if not isinstance(value, str):
         raise wanted("bytes", value)
@@ -263,7 +286,7 @@ _READS: Final[Mapping[str, Convert]] = {
     "boolean": _boolean,
     "int": _integer("int"),
     "long": _integer("long"),
-    "float": _double,
+    "float": _single,
     "double": _double,
     "bytes": _bytes,
     "string": _text,

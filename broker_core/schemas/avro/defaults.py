@@ -50,6 +50,7 @@ class _Fitting:
         pair = (id(schema), id(value))
         if pair not in self._known:
             self._steps_max -= 1
+            self._known[pair] = False  # until it is known: a value that is a part of itself is none
             self._known[pair] = self._steps_max > 0 and self._fits(schema, value)
         return self._known[pair]
 
