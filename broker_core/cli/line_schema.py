@@ -70,7 +70,7 @@ class LineSchema:
             except Misfit as misfit:
                 raise _misfitting(where, misfit) from misfit
             payload = self.encoder(where)(value)
-            key = message.key if payload.key is None else payload.key
+            key = payload.key if payload.has_key else message.key
             yield message._replace(value=payload.value, key=key)
 
 

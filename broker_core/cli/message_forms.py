@@ -92,7 +92,7 @@ def from_json(line: bytes, number: int, encode: Callable[[Any], Payload] | None 
     if "value" not in row:
         raise _bad_line(number, 'it has "valueBase64", and with --schema its value is JSON')
     payload = encode(row["value"])
-    key = key if payload.key is None else payload.key
+    key = payload.key if payload.has_key else key
     return Outgoing(payload.value, key, properties, event_time, ordering_key=ordering_key)
 
 

@@ -98,19 +98,27 @@ def _union(schema: Union, value: Any) -> Any:
     if len(branches) == 1:
         return from_plain(branches[0], value)
     misfit: Misfit | None = None
-    for each in (each for each in branches if _may_be(each, value)):
-        try:
-            return from_plain(each, value)
-        except Misfit as found:
-            misfit = misfit or found
+    for each in sorted(branches, key=_is_other_than_text):
+        if _may_be(each, value):
+            try:
+                return from_plain(each, value)
+            except Misfit as found:
+                misfit = misfit or found
     if misfit is not None:
         raise misfit
     return value
 
 
+def _is_other_than_text(schema: AvroType) -> bool:
+    """Of branches, those of text come first: a text is not bytes or a time where it may be a text."""
+    return schema.kind not in ("string", "enum")
+
+
 def _may_be(schema: AvroType, value: Any) -> bool:
     if isinstance(value, str) and logical_name(schema) in _TIMES:
         return True
+    if isinstance(schema, Enum):
+        return value in schema.symbols
     return schema.kind in _KINDS.get(type(value), ())
 
 
@@ -164,7 +172,7 @@ _KINDS: Final[Mapping[type, tuple[str, ...]]] = {
     bool: ("boolean",),
     int: ("int", "long", "float", "double"),
     float: ("float", "double"),
-    str: ("string", "enum", "bytes", "fixed"),
+    str: ("string", "bytes", "fixed"),
     list: ("array",),
     dict: ("record", "map"),
 }

@@ -75,10 +75,11 @@ class DecodedValues:
 
 
 class Payload(NamedTuple):
-    """What a message carries. ``key``: that of a pair whose keys are those of messages; None for any other value."""
+    """What a message carries. ``key``: that of a pair whose keys are those of messages (``has_key``)."""
 
     value: bytes | None
     key: bytes | None = None
+    has_key: bool = False
 
 
 Encode = Callable[[Any], Payload]
@@ -140,7 +141,7 @@ def _pairs(info: SchemaInfo) -> Encode:
         if not isinstance(pair, dict) or pair.keys() != encoders.keys():
             raise wanted('an object with "key" and "value"', pair)
         key, value = (None if pair[name] is None else _within(name, encoders[name], pair[name]) for name in encoders)
-        return Payload(value, key) if encoding == SEPARATED else Payload(joined(key, value))
+        return Payload(value, key, has_key=True) if encoding == SEPARATED else Payload(joined(key, value))
 
     return encode
 
