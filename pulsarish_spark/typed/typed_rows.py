@@ -26,6 +26,10 @@ from pulsarish_spark.typed.bad_records import BadRecords
 if TYPE_CHECKING:
     from broker_core.client import Client
 
+UNREADABLE_MAX: Final = 1000
+"""Versions that the topic does not have, or the query cannot read, of which the broker is asked: each costs a round
+trip, and anybody may write messages that name others."""
+
 _NO_VERSION: Final = "the message has no schema version, and schemalessAs is bad"
 
 
@@ -89,7 +93,8 @@ class TypedRowMaker:
     def _learn(self, versions: pa.Array) -> None:
         """Tell the decoder of the versions that it does not know yet."""
         for version in versions.unique().drop_null().to_pylist():
-            if not self._decoder.knows(version) and version not in self._unreadable:
+            is_new = not self._decoder.knows(version) and version not in self._unreadable
+            if is_new and len(self._unreadable) < UNREADABLE_MAX:
                 self._fetch(version)
 
     def _fetch(self, version: int) -> None:

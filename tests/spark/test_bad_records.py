@@ -11,7 +11,13 @@ import pytest
 from pyspark.sql import SparkSession, functions
 
 from broker_core.base.errors import ConfigError
+from broker_core.client import Client
+from broker_core.schemas.info import VersionedSchema
+from broker_core.testing.raw_client import RawClient, must_succeed
+from broker_core.wire.entry import seal_entry
+from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from pulsarish_spark import export_batch, read_arrow, replay
+from pulsarish_spark.typed import typed_rows
 from pulsarish_spark.typed.bad_records import BadRecordError
 from tests.spark.brokers import Broker
 from tests.spark.conftest import Start, failure, restarted
@@ -191,6 +197,31 @@ def test_version_that_the_topic_does_not_have(cell: Broker, topic: str) -> None:
     with pytest.raises(BadRecordError, match=r"schema version 0, cannot be decoded: .* has no version 0 of its schema"):
         read(cell, topic, **options)
     assert read(cell, topic, **options, onBadRecord="null") == [None]
+
+
+def test_made_up_versions_cost_a_bounded_number_of_questions(
+    cell: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes messages chooses the version that they name: all are bad records, and two are asked for."""
+    monkeypatch.setattr(typed_rows, "UNREADABLE_MAX", 2)
+    asked: list[int | None] = []
+    get_schema = Client.get_schema
+
+    def counted(client: Client, name: str, version: int | None = None, **more: bool) -> VersionedSchema | None:
+        asked.append(version)
+        return get_schema(client, name, version, **more)
+
+    monkeypatch.setattr(Client, "get_schema", counted)
+    send(cell, topic, ORDER, orders(ORDER, 1))
+    with RawClient(cell.service_url) as raw:
+        must_succeed(raw.open_producer(f"persistent://public/default/{topic}", name="hostile"))
+        for number, (value,) in enumerate(orders(ORDER, each) for each in range(5)):
+            version = (-number if number % 2 else 2**62 + number).to_bytes(8, "big", signed=True)
+            metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=1, schema_version=version)
+            raw.send_entry(0, number, seal_entry(metadata.SerializeToString(), value))
+            assert raw.next_command().HasField("send_receipt")
+    assert read(cell, topic, onBadRecord="skip") == [{"id": 1, "city": "c1"}]
+    assert len([each for each in asked if each not in (None, 0)]) == 2
 
 
 def test_version_of_another_type_is_a_bad_record(cell: Broker, topic: str) -> None:
