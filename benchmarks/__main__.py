@@ -3,9 +3,9 @@
 
     python -m benchmarks [--quick] [--only PART,...]
 
-The parts are codec, storage, acks, broker, latency, dispatch, chunks, delayed, spark, queues and planner, each a module
-of this package. Medians of several runs after one that is thrown away; CPU seconds are those of the processes measured.
-The result is printed as Markdown and stored as JSON under ``benchmarks/results``.
+The parts are codec, storage, acks, broker, latency, dispatch, chunks, delayed, spark, queues, planner and values, each
+a module of this package. Medians of several runs after one that is thrown away; CPU seconds are those of the processes
+measured. The result is printed as Markdown and stored as JSON under ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from benchmarks import (
     receive_latency,
     report,
     storage_bench,
+    typed_values,
 )
 from benchmarks.connectors import THIRTEEN_COLUMNS, WIDE_SIDE, PulsarishConnector
 from benchmarks.measure import Figure
@@ -56,6 +57,7 @@ def main(arguments: list[str]) -> int:
         "spark": spark,
         "queues": lambda quick: queues.run(quick=quick),
         "planner": lambda quick: planner.run(quick=quick),
+        "values": lambda quick: typed_values.run(quick=quick),
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the product alone.")
     parser.add_argument("--quick", action="store_true", help="little data, one run: shows that everything works")

@@ -69,12 +69,12 @@ class KafkaBroker:
 
 def broker_jars() -> Path:
     """The folder with the broker's jars."""
-    return _resolve("broker-pom.xml", "kafka-broker-4.3.1")
+    return resolve(_HERE / "broker-pom.xml", "kafka-broker-4.3.1")
 
 
 def connector_jars() -> list[Path]:
     """The jars to give to Spark as ``spark.jars``."""
-    return sorted(_resolve("connector-pom.xml", "spark-kafka-4.2.0").glob("*.jar"))
+    return sorted(resolve(_HERE / "connector-pom.xml", "spark-kafka-4.2.0").glob("*.jar"))
 
 
 @contextlib.contextmanager
@@ -105,16 +105,17 @@ def free_port() -> int:
         return port
 
 
-def _resolve(pom: str, name: str) -> Path:
+def resolve(pom: Path, name: str) -> Path:
+    """The folder ``name`` of the user's cache with the jars of ``pom``, which are fetched if it is not there."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     target = cache / "pulsarish" / name
     if target.is_dir():
         return target
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
-            raise PeerUnavailableError(f"no {tool} on the PATH; Kafka needs Java 17 and its jars come through Maven")
+            raise PeerUnavailableError(f"no {tool} on the PATH; it needs Java 17 and jars that come through Maven")
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    command = ["mvn", "-B", "-ntp", "-q", "-f", str(_HERE / pom), "dependency:copy-dependencies"]
+    command = ["mvn", "-B", "-ntp", "-q", "-f", str(pom), "dependency:copy-dependencies"]
     done = subprocess.run(
         [*command, f"-DoutputDirectory={partial}", "-DincludeScope=runtime"],
         capture_output=True,
@@ -123,7 +124,7 @@ def _resolve(pom: str, name: str) -> Path:
     )
     if done.returncode:
         shutil.rmtree(partial, ignore_errors=True)
-        raise PeerUnavailableError(f"Maven could not resolve {pom}: {done.stdout.strip()[-800:]}")
+        raise PeerUnavailableError(f"Maven could not resolve {pom.name}: {done.stdout.strip()[-800:]}")
     with contextlib.suppress(OSError):  # somebody else was faster: theirs is as good
         partial.rename(target)
     return target

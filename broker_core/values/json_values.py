@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of JSON schemas as Arrow columns: the text is JSON, the schema is Avro's.
 
-Arrow's reader takes all rows at once where they are what it expects. Rows that are not, and those with a null where the
-schema has another default, are read one by one by the wider rules of clients: numbers may be texts, bytes are base64 or
-text, a field that is absent has its default or is null, and one that the schema does not have is left out.
+Arrow's reader takes all rows at once where they are what it expects. Rows that are not, and those without a field that
+has a default other than null, are read one by one by the wider rules of clients: numbers may be texts, bytes are base64
+or text, a field that is absent has its default or is null, and one that the schema does not have is left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import struct
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
@@ -27,6 +28,8 @@ from broker_core.wire.batch import columns as cols
 _SIZES: Final = {"int": 31, "long": 63}
 _LONGS: Final = 1 << 63
 _DIGITS: Final = Context(prec=76)
+_PIECE_ROWS: Final = 128
+"""Rows that are read one by one because of one of them."""
 _PATH_MAX: Final = 150
 _VALUE_MAX: Final = 40
 _TOGETHER: Final = frozenset(("boolean", "int", "long", "float", "double", "string"))
@@ -39,9 +42,23 @@ class _MisfitError(ValueError):
 
 def decode_json(target: Target, values: pa.Array) -> Decoded:
     """Read ``values``, binary, into the columns of ``target``; null is null, and so is a row with a flaw."""
-    quick = _read_together(target, values) if _is_read_together(target) else None
-    if quick is not None:
-        return Decoded(quick, [])
+    if not _is_read_together(target):
+        return _one_by_one(target, values)
+    together = _read_together(target, values)
+    if together is not None:
+        return Decoded(together, [])
+    if len(values) <= _PIECE_ROWS:
+        return _one_by_one(target, values)
+    pieces = [decode_json(target, values.slice(at, _PIECE_ROWS)) for at in range(0, len(values), _PIECE_ROWS)]
+    flaws = [
+        Flaw(number * _PIECE_ROWS + flaw.row, flaw.reason)
+        for number, piece in enumerate(pieces)
+        for flaw in piece.flaws
+    ]
+    return Decoded(pa.concat_arrays([each.rows for each in pieces]), flaws)
+
+
+def _one_by_one(target: Target, values: pa.Array) -> Decoded:
     rows: list[Any] = []
     flaws: list[Flaw] = []
     for number, text in enumerate(values.to_pylist()):
@@ -56,18 +73,21 @@ def decode_json(target: Target, values: pa.Array) -> Decoded:
 # -- all rows at once
 
 
+class _NotTogetherError(Exception):
+    """A row has to be read by the wider rules."""
+
+
 def _is_read_together(target: Target) -> bool:
-    """Whether Arrow's reader has the same rules for this schema: there is no default but null, and no odd type."""
+    """Whether Arrow's reader has the types of this schema."""
     match target.avro:
         case Record():
-            plain = all(isinstance(each.default, NoDefault) or each.default is None for each in target.avro.fields)
-            return plain and bool(target.parts) and all(map(_is_read_together, target.parts))
+            return bool(target.parts) and all(map(_is_read_together, target.parts))
         case Array():
             return _is_read_together(target.parts[0])
         case Enum():
-            return False
+            return True
         case Primitive():
-            return target.avro.kind in _TOGETHER and "logicalType" not in target.avro.properties
+            return target.avro.kind in _TOGETHER
         case _:
             return False
 
@@ -77,18 +97,65 @@ def _read_together(target: Target, values: pa.Array) -> pa.Array | None:
     joined = _joined_rows(values) if isinstance(target.avro, Record) else None
     if joined is None:
         return None
-    schema = pa.schema(list(target.arrow))
-    options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    options = arrow_json.ParseOptions(
+        explicit_schema=pa.schema(list(_as_json(target))), unexpected_field_behavior="ignore"
+    )
     # One block: rows may be larger than the default of it.
     reading = arrow_json.ReadOptions(use_threads=False, block_size=joined.size + 1)
     try:
         found = arrow_json.read_json(pa.BufferReader(joined), reading, options)
-    except pa.ArrowInvalid:
+        if found.num_rows != len(values):
+            return None
+        columns = [_joined(column) for column in found.columns]
+        return _restored(target, pa.StructArray.from_arrays(columns, names=list(target.names)))
+    except (pa.ArrowInvalid, _NotTogetherError):
         return None
-    if found.num_rows != len(values):
-        return None
-    columns = [_joined(column) for column in found.columns]
-    return pa.StructArray.from_arrays(columns, fields=list(target.arrow))
+
+
+def _as_json(target: Target) -> pa.DataType:
+    """The type that Arrow's reader is asked for: symbols are text, and times are numbers."""
+    match target.avro:
+        case Record():
+            return pa.struct([(name, _as_json(each)) for name, each in zip(target.names, target.parts, strict=True)])
+        case Array():
+            return pa.list_(_as_json(target.parts[0]))
+        case Primitive():
+            return {"int": pa.int32(), "long": pa.int64()}.get(target.avro.kind, target.arrow)
+    return pa.string()
+
+
+def _restored(target: Target, array: pa.Array) -> pa.Array:
+    """The column of what Arrow has read; _NotTogetherError."""
+    match target.avro:
+        case Record():
+            parts = [_restored(each, array.field(at)) for at, each in enumerate(target.parts)]
+            for field, part in zip(target.avro.fields, parts, strict=True):
+                if part.null_count and not (isinstance(field.default, NoDefault) or field.default is None):
+                    raise _NotTogetherError
+            return pa.Array.from_buffers(target.arrow, len(array), [array.buffers()[0]], children=parts)
+        case Array():
+            items = _restored(target.parts[0], array.values)
+            return pa.Array.from_buffers(target.arrow, len(array), array.buffers()[:2], children=[items])
+        case Enum():
+            if not pc.all(pc.is_in(array, pa.array([*target.avro.symbols, None], pa.string()))).as_py():
+                raise _NotTogetherError
+        case Primitive() if target.avro.kind in _SIZES and "logicalType" in target.avro.properties:
+            return _timed(target, str(target.avro.properties["logicalType"]), array)
+    return array
+
+
+def _timed(target: Target, logical: str, array: pa.Array) -> pa.Array:
+    """A column of times of what were numbers."""
+    numbers = cols.values_of(array)
+    if target.arrow.bit_width == 64:
+        numbers = numbers.astype(np.int64)
+        if logical.endswith("-millis"):
+            if any(abs(each or 0) > _LONGS // 1000 - 1 for each in pc.min_max(array).as_py().values()):
+                raise _NotTogetherError
+            numbers = numbers * 1000
+        elif logical.endswith("-nanos"):
+            numbers = numbers // 1000
+    return pa.Array.from_buffers(target.arrow, len(array), [array.buffers()[0], pa.py_buffer(numbers)])
 
 
 def _joined_rows(values: pa.Array) -> pa.Buffer | None:

@@ -36,7 +36,10 @@ _NEW: Final = (
     't:long timestamp-millis=0, k:long local-timestamp-micros=0, p:bytes decimal(9,2)="\\u0001", '
     "z:array<null>=[], w:array<Z{}>=[]}"
 )
-_PLAIN: Final = "{i:?long, d:?double, f:?float, n:?int, s:?string, b:?boolean, l:?array<X{x:?string}>, r:?Y{z:?int}}"
+_PLAIN: Final = (
+    "{i:?long, d:?double, f:?float, n:?int, s:?string, b:?boolean, l:?array<X{x:?string}>, "
+    'r:?Y{z:?int}, e:?enum<A,B>, t:?long timestamp-millis, k:int date=0, c:string="x"}'
+)
 """What Arrow's reader of JSON takes as it is."""
 _MORE: Final = (
     {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
