@@ -24,6 +24,7 @@ from broker_core.schemas.strategies import Strategy
 
 if TYPE_CHECKING:
     from broker_core.cli.schema_check import Verdict
+    from broker_core.schemas.avro.described import Column
     from broker_core.schemas.compatibility import Entry
     from broker_core.schemas.definition import Definition
     from broker_core.schemas.info import SchemaInfo
@@ -70,7 +71,10 @@ def show(target: Target, topic: str, version: int | None, is_bare: bool, output:
         click.echo(definition_text(entry.info))
     elif _chosen(output) == "table":
         say(f"version {entry.version} of {name}: {entry.info.type.name}{_since(entry)}")
-        print_rows(_field_rows(entry.info), "table")
+        if rows := _field_rows(entry.info):
+            print_rows(rows, "table")
+        else:
+            click.echo(definition_text(entry.info))
     else:
         _print_object(_whole(name, entry, entry.info), output)
 
@@ -211,21 +215,20 @@ def _in_force(access: SchemaAccess, name: TopicName, last: Entry | None) -> Stra
 
 
 def _rows(versions: Sequence[Entry]) -> Iterator[Row]:
-    from broker_core.schemas.comparison import compared, told_columns
-    from broker_core.schemas.definition import definition_of
+    from broker_core.schemas.comparison import compared
 
     before: Definition | None = None
     for each in versions:
         assert each.info is not None
-        definition = definition_of(each.info)
-        fields = [] if before is None else compared(before, definition).fields
+        definition = _definition(each.info)
+        fields = [] if before is None or definition is None else compared(before, definition).fields
         yield {
             "version": each.version,
             "type": each.info.type.name,
             "timestamp": each.added_ms or None,
             "added": _iso(each),
             "size": len(each.info.data),
-            "fields": sum(1 for column in told_columns(definition) if column.path),
+            "fields": sum(1 for column in _columns(definition) if column.path),
             "changes": [_change(field.path, field.old, field.new) for field in fields],
         }
         before = definition
@@ -248,11 +251,24 @@ def _since(entry: Entry) -> str:
 
 
 def _field_rows(info: SchemaInfo) -> list[Row]:
-    from broker_core.schemas.comparison import told_columns
-    from broker_core.schemas.definition import definition_of
-
-    columns = told_columns(definition_of(info))
+    columns = _columns(_definition(info))
     return [{"field": each.path or "value", "type": each.type, "default": each.default} for each in columns]
+
+
+def _definition(info: SchemaInfo) -> Definition | None:
+    """The definition of a schema; None for one of a form that older brokers took."""
+    from broker_core.schemas.definition import InvalidSchemaError, definition_of
+
+    try:
+        return definition_of(info)
+    except InvalidSchemaError:
+        return None
+
+
+def _columns(definition: Definition | None) -> list[Column]:
+    from broker_core.schemas.comparison import told_columns
+
+    return [] if definition is None else told_columns(definition)
 
 
 def _whole(name: TopicName, entry: Entry, info: SchemaInfo) -> dict[str, Any]:

@@ -7,7 +7,9 @@ import contextlib
 import io
 import os
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from unittest.mock import patch
@@ -91,3 +93,27 @@ def topic(request: pytest.FixtureRequest) -> str:
     """A topic name of the test's own."""
     name: str = request.node.name
     return "".join(c if c.isalnum() else "-" for c in name)
+
+
+@contextlib.contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    """An HTTP server that answers everything alike; its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_request(self, code: object = "-", size: object = "-") -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -4,10 +4,6 @@
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,7 +13,7 @@ from broker_core.base.runtime import RuntimeInfo
 from broker_core.cli.exits import MEANINGS, Exit, exit_code
 from broker_core.cli.main import main
 from broker_core.testing.running_broker import HeldPort, RunningBroker
-from tests.cli.conftest import Pulsarish
+from tests.cli.conftest import Pulsarish, answering
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -83,36 +79,12 @@ def test_a_peer_that_never_answers_is_a_timeout(lonely: Pulsarish) -> None:
             assert done.returncode == 6, done.stderr
 
 
-@contextmanager
-def _answering(status: int, body: bytes) -> Iterator[str]:
-    """An HTTP server that answers everything alike; its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_request(self, code: object = "-", size: object = "-") -> None:
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.mark.parametrize(("status", "code"), [(401, 4), (403, 4), (404, 3), (409, 1), (500, 1)])
 def test_answers_of_the_admin_port_have_codes(
     status: int, code: int, broker: RunningBroker, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The status decides the code, and the broker's own reason is shown."""
-    with _answering(status, b'{"reason": "because of the moon"}') as url:
+    with answering(status, b'{"reason": "because of the moon"}') as url:
         assert main(["topic", "list", "--url", broker.service_url, "--http-url", url]) == code
     assert "because of the moon" in capfd.readouterr().err
 
@@ -121,7 +93,7 @@ def test_a_port_that_speaks_something_else_is_a_failure(
     broker: RunningBroker, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A proxy's page of HTML is not an answer."""
-    with _answering(200, b"<html>") as url:
+    with answering(200, b"<html>") as url:
         assert main(["topic", "list", "--url", broker.service_url, "--http-url", url]) == 1
     assert "did not answer with JSON" in capfd.readouterr().err
 

@@ -14,7 +14,7 @@ import pytest
 
 from broker_core.testing.running_broker import HeldPort, RunningBroker
 from tests.apache_pulsar.start import ApachePulsar
-from tests.cli.conftest import Done, Pulsarish
+from tests.cli.conftest import Done, Pulsarish, answering
 
 ID = {"name": "id", "type": "int"}
 CITY = {"name": "city", "type": ["null", "string"], "default": None}
@@ -211,6 +211,19 @@ def test_schemas_of_all_types_travel(pulsarish: Pulsarish, topic: str) -> None:
     unknown = json.dumps({**pair, "properties": {"key.schema.type": "NO"}}).encode()
     done = pulsarish("schema", "check", f"{topic}-2", "-", stdin=unknown)
     assert (done.returncode, b"which is no type" in done.stderr) == (10, True)
+
+
+def test_schemas_of_older_forms_are_shown_as_they_are(broker: RunningBroker, lonely: Pulsarish) -> None:
+    """10.3: an Apache Pulsar may have JSON schemas that are no Avro; what they are beside others is not known."""
+    legacy = {"version": 0, "type": "JSON", "timestamp": 1, "data": '{"type":"object"}', "properties": {}}
+    newer = {**legacy, "version": 1, "data": order(ID).decode()}
+    body = json.dumps({"getSchemaResponses": [legacy, newer], **legacy}).encode()
+    with answering(200, body) as url:
+        where = ("--url", broker.service_url, "--http-url", url)
+        listed = objects(lonely("schema", "list", "t", *where))
+        shown = lonely("schema", "show", "t", "-o", "table", *where)
+    assert [(row["fields"], row["changes"]) for row in listed] == [(0, []), (1, [])]
+    assert shown.stdout == b'{"type":"object"}\n'
 
 
 def test_deleting_asks_and_warns(lonely: Pulsarish, broker: RunningBroker, pulsarish: Pulsarish, topic: str) -> None:
