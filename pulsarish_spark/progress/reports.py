@@ -76,7 +76,7 @@ def of_partitions(found: Iterable[tuple[TopicPartition, PartitionLag]]) -> Lag:
 
 def unread(progress: Any) -> Iterator[Unread]:
     """The lag of each partition of each source, with the place from which it follows."""
-    for source in [] if progress is None else _as_dict(progress).get("sources", []):
+    for source in [] if progress is None else as_dict(progress).get("sources", []):
         end, newest = (_document(source.get(name)) for name in ("endOffset", "latestOffset"))
         if end is not None and "queue" in end:
             yield from _in_queue(end, newest or {})
@@ -134,13 +134,14 @@ def schema_changes(progress: Any) -> list[SchemaChange]:
 
     ``progress`` as in ``lag``. Only queries with ``valueFormat`` tell of schemas.
     """
-    reports = [] if progress is None else _as_dict(progress).get("sources", [])
+    reports = [] if progress is None else as_dict(progress).get("sources", [])
     newest = (_document(source.get("latestOffset")) for source in reports)
     found = (document.get(SCHEMA_CHANGES) for document in newest if document is not None)
     return [SchemaChange.from_json(each) for told in found if isinstance(told, list) for each in told]
 
 
-def _as_dict(progress: Any) -> Mapping[str, Any]:
+def as_dict(progress: Any) -> Mapping[str, Any]:
+    """A progress report that was given as an object, a dictionary or JSON text."""
     if isinstance(progress, Mapping):
         return progress
     text = progress if isinstance(progress, str) else progress.json

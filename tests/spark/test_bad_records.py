@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession, functions
+from pyspark.sql import SparkSession
 
 from broker_core.base.errors import ConfigError
 from broker_core.client import Client
@@ -16,7 +16,7 @@ from broker_core.schemas.info import VersionedSchema
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
-from pulsarish_spark import export_batch, read_arrow, replay
+from pulsarish_spark import export_batch, progress, read_arrow, replay
 from pulsarish_spark.typed import typed_rows
 from pulsarish_spark.typed.bad_records import BadRecordError
 from tests.spark.brokers import Broker
@@ -101,10 +101,12 @@ def test_bad_records_are_counted_in_the_progress(spark: SparkSession, cell: Brok
     options = {"service.url": cell.service_url, "startingOffsets": "earliest", "valueFormat": "schema"}
     options |= {"onBadRecord": "null", "columns": "value,bad_record"}
     rows = spark.readStream.format("pulsarish").options(**options).load(topic)
-    counted = rows.observe("values", functions.count("bad_record").alias("bad"))
-    reports = drain(counted, tmp_path, lambda batch, _: batch.foreach(print))
-    metrics = [report["observedMetrics"] for report in reports]
-    assert sum(each["values"].bad for each in metrics if "values" in each) == 1
+    reports = drain(progress.count_bad_records(rows), tmp_path, lambda batch, _: batch.foreach(print))
+    assert sum(progress.bad_records(report) or 0 for report in reports) == 1
+    assert progress.bad_records(None) is None
+    assert progress.bad_records('{"observedMetrics": {"pulsarish.bad_records": {"records": 3}}}') == 3
+    with pytest.raises(ConfigError, match="the rows have no column bad_record"):
+        progress.count_bad_records(rows.select("value"))
 
 
 @pytest.mark.parametrize("mode", ["batch", "positions", "queue"])
