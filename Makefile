@@ -54,7 +54,7 @@ test-spark: setup  ## the Spark suite on another Spark, in an environment of its
 	@scripts/test_spark.sh $(SPARK) $(TEST_ARGS)
 
 test-uncompiled: setup  ## the tests of wire formats over the core as Python, uncompiled (TEST_ARGS as above)
-	@PULSARISH_UNCOMPILED=1 $(PYTEST) tests/wire -m "not slow" $(TEST_ARGS)
+	@PULSARISH_UNCOMPILED=1 $(PYTEST) tests/wire tests/values/test_columns.py -m "not slow" $(TEST_ARGS)
 
 test-wheel: wheel  ## the wheel in an empty environment: a broker, a producer, a consumer, the codec
 	@scripts/test_wheel.sh

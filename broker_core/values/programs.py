@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker_core.schemas.avro.aliases import AliasClashError, renamed
-from broker_core.schemas.avro.encoding import encoded_default
+from broker_core.schemas.avro.encoding import UnusableDefaultError, encoded_default
 from broker_core.schemas.avro.resolving import IncomparableError, Resolver
 from broker_core.schemas.avro.types import Array, AvroType, Enum, Fixed, Map, NoDefault, Primitive, Record, Union
 from broker_core.values.targets import Target
@@ -187,7 +187,10 @@ class _Compiler:
 
     def _default(self, schema: AvroType, value: object, target: Target) -> int:
         start = len(self._to.constants)
-        self._to.constants += encoded_default(schema, value)
+        try:
+            self._to.constants += encoded_default(schema, value)
+        except UnusableDefaultError:
+            return self._unreadable()
         node = self.read(schema, schema, target)
         return self._node("default", _SKIP, start, len(self._to.constants), node)
 

@@ -190,3 +190,41 @@ def test_schema_of_many_columns_takes_rows_a_few_at_a_time() -> None:
     found = decoded(schema, schema, [*rows])
     assert [tuple(each) for each in found.flaws] == [(1_500, "f2999: it ends too early")]
     assert (found.rows.null_count, len(found.rows)) == (1, 1_502)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "c:int=1e999",
+        "c:float=1e300",
+        "c:array<?float>=[1.0, 1e300]",
+        f"c:long={2**70}",
+        f"c:int={2**40}",
+    ],
+)
+def test_default_that_has_no_bytes_makes_rows_without_the_field_flaws(field: str) -> None:
+    """Rows that have the field are read."""
+    schema = f"{{a:int, {field}}}"
+    found = decoded("{a:int}", schema, [b"\x02", None])
+    assert [each.row for each in found.flaws] == [0]
+    assert found.flaws[0].reason.startswith("c")
+
+
+def test_default_of_bytes_beyond_latin_1_is_what_java_makes_of_it() -> None:
+    assert decoded("{a:int}", '{a:int, c:bytes="é€"}', [b"\x02"]).rows.to_pylist() == [{"a": 1, "c": b"\xe9?"}]
+
+
+def test_default_that_is_endless_is_a_flaw() -> None:
+    """Records, each of which has the one before twice: some hundred thousand values in a few hundred bytes."""
+    below: Any = {"type": "array", "items": "int"}
+    for level in range(9):
+        again = below["name"] if level else "int"
+        fields = [
+            {"name": "x", "type": below, "default": {}},
+            {"name": "y", "type": again, "default": {} if level else 0},
+        ]
+        below = {"type": "record", "name": f"A{level}", "fields": fields}
+    items = {"type": "array", "items": below}
+    reader = {"type": "record", "name": "R", "fields": [{"name": "c", "type": items, "default": [{}] * 200}]}
+    found = decoded("{a:int}", json.dumps(reader), [b"\x02"])
+    assert [tuple(each) for each in found.flaws] == [(0, "c: its schema has what the wanted one cannot take")]

@@ -6,36 +6,57 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from broker_core.base.errors import PulsarishError
 from broker_core.schemas.avro.defaults import fits
 from broker_core.schemas.avro.resolving import STEPS_MAX
 from broker_core.schemas.avro.types import Array, AvroType, Enum, Fixed, Map, NoDefault, Record, Union
 
 
+class UnusableDefaultError(PulsarishError):
+    """A default has no bytes: its number is too large, or records within records make it endless."""
+
+
 def encoded_default(schema: AvroType, value: Any) -> bytes:
-    """``value``, as JSON has it, as data of ``schema``. It ``fits``."""
-    match schema:
-        case Record():
-            given = value if isinstance(value, dict) else {}
-            return b"".join(_field(each.type, given.get(each.name, each.default)) for each in schema.fields)
-        case Enum():
-            return zigzag(schema.symbols.index(value))
-        case Fixed():
-            return str(value).encode("latin-1")[: schema.size].ljust(schema.size, b"\0")
-        case Array():
-            items = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-            return _block([encoded_default(schema.items, each) for each in items])
-        case Map():
-            pairs = value.items() if isinstance(value, dict) else ()
-            return _block([_sized(key.encode()) + encoded_default(schema.values, each) for key, each in pairs])
-        case Union():
-            number, branch = next((n, each) for n, each in enumerate(schema.branches) if fits(each, value, STEPS_MAX))
-            return zigzag(number) + encoded_default(branch, value)
-        case _:
-            return _primitive(schema.kind, value)
+    """``value``, as JSON has it, as data of ``schema``. It ``fits``; UnusableDefaultError."""
+    try:
+        return _Encoding(STEPS_MAX).encoded(schema, value)
+    except (OverflowError, ValueError) as error:
+        raise UnusableDefaultError(f"a default is no {schema.kind}: {error}") from error
 
 
-def _field(schema: AvroType, value: Any) -> bytes:
-    return b"" if isinstance(value, NoDefault) else encoded_default(schema, value)
+class _Encoding:
+    """The encoding of one default, of so many values at most."""
+
+    def __init__(self, steps_max: int) -> None:
+        self._steps_left = steps_max
+
+    def encoded(self, schema: AvroType, value: Any) -> bytes:
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise UnusableDefaultError("a default has too many values")
+        match schema:
+            case Record():
+                given = value if isinstance(value, dict) else {}
+                return b"".join(self._field(each.type, given.get(each.name, each.default)) for each in schema.fields)
+            case Enum():
+                return zigzag(schema.symbols.index(value))
+            case Fixed():
+                return str(value).encode("latin-1", "replace")[: schema.size].ljust(schema.size, b"\0")
+            case Array():
+                items = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+                return _block([self.encoded(schema.items, each) for each in items])
+            case Map():
+                pairs = value.items() if isinstance(value, dict) else ()
+                return _block([_sized(key.encode()) + self.encoded(schema.values, each) for key, each in pairs])
+            case Union():
+                fitting = (n for n, each in enumerate(schema.branches) if fits(each, value, STEPS_MAX))
+                number = next(fitting)
+                return zigzag(number) + self.encoded(schema.branches[number], value)
+            case _:
+                return _primitive(schema.kind, value)
+
+    def _field(self, schema: AvroType, value: Any) -> bytes:
+        return b"" if isinstance(value, NoDefault) else self.encoded(schema, value)
 
 
 def _primitive(kind: str, value: Any) -> bytes:
@@ -51,7 +72,7 @@ def _primitive(kind: str, value: Any) -> bytes:
         case "double":
             return struct.pack("<d", value)
         case "bytes":
-            return _sized(str(value).encode("latin-1"))
+            return _sized(str(value).encode("latin-1", "replace"))
         case _:
             return _sized(str(value).encode())
 

@@ -466,6 +466,7 @@ def read_values(
     walk.counts = counts
     walk.cells = cells
     walk.present = present
+    walk.steps_left = 0
     columns: cython.Py_ssize_t = counts.shape[0]
     at: cython.Py_ssize_t
     row: cython.Py_ssize_t
