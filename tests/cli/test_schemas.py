@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import pytest
 
 from broker_core.testing.running_broker import HeldPort, RunningBroker
 from tests.apache_pulsar.start import ApachePulsar
-from tests.cli.conftest import Done, Pulsarish, answering
+from tests.cli.conftest import Done, Pulsarish, answering, environment
 
 ID = {"name": "id", "type": "int"}
 CITY = {"name": "city", "type": ["null", "string"], "default": None}
@@ -163,6 +166,20 @@ def test_aliases_alone_are_not_kept(pulsarish: Pulsarish, topic: str) -> None:
         assert (told.returncode, b"will not have its aliases" in told.stderr) == (0, True)
         assert found(pulsarish("schema", "check", topic, "-", stdin=aliased))["aliasesAreDropped"] is True
     assert found(pulsarish("schema", "check", topic, "-", stdin=order(ID, renamed)))["aliasesAreDropped"] is False
+
+
+def test_commands_of_the_page_say_what_the_page_says(broker: RunningBroker, tmp_path: Path) -> None:
+    """10.18: docs/schemas.md, as they are copied; the table of a pipe is not folded."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "schemas.md").read_text(encoding="utf-8")
+    section = page.partition("## Before a schema changes")[2]
+    commands, said = (section.partition(f"```{kind}\n")[2].partition("```")[0] for kind in ("sh", "text"))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = environment(tmp_path, PULSARISH_DATA_DIR=str(broker.data_dir), PATH=path)
+    done = subprocess.run(["bash", "-c", commands], env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 10
+    (added,), table = json.loads(f"[{done.stdout.partition(chr(10))[0]}]"), done.stdout.partition("\n")[2]
+    assert added["version"] == 0
+    assert f"{table} {done.stderr}".split() == said.split()
 
 
 def test_schemas_of_files_and_topics_are_compared(pulsarish: Pulsarish, topic: str, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_program_of_the_page_says_what_the_page_says(broker: RunningBroker) -> N
     """10.18: docs/schemas.md, as it is copied."""
     text = PAGE.read_text(encoding="utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    said, reason = re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    said, reason, _ = re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     program = program.replace("pulsar://localhost:6650", broker.service_url)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
