@@ -33,7 +33,7 @@ _VERSION: Final = struct.Struct(">q")
 _TIMEOUT_S: Final = 60.0
 _NOT_FOUND: Final = 11
 _FIELDS: Final = 14
-_COMMENTS_BYTES: Final = (0, 0, 0, 100, 1000, 8000)
+_COMMENTS_BYTES: Final = (0, 0, 0, 100, 1000, 4000)
 """Comments, which do not count in a schema, make the catalogue grow, so that kills hit its rewriting."""
 _AT_ONCE: Final = 4
 """So many schemas of a topic are brought in the same while."""

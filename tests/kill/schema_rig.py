@@ -30,8 +30,11 @@ from broker_core.client.admin import AdminApi
 from tests.kill import schema_liar
 from tests.kill.brokers import PULSARISH, BrokerSeries
 from tests.kill.rig import COLD_START_EVERY, KILLED_WHILE_STARTING, STARTING_MAX_S, STOPPED_IN_ORDER
-from tests.kill.schema_history import Verdict, check
+from tests.kill.schema_history import Kind, Verdict, check
 from tests.kill.schema_load import TOPICS, Crowd, Notes, read_all
+
+SETTINGS: Final = {"maxSchemaBytesInAll": str(256 * 1024 * 1024)}
+"""More than a run of some hundred kills comes to."""
 
 CLIENTS: Final = 9
 EVENTS_FILE: Final = "events"
@@ -41,6 +44,8 @@ _LONG_LIFE_EVERY: Final = 20
 """Long lives make the catalogue outgrow its file, which is begun anew then."""
 _PROGRESS_TIMEOUT_S: Final = 120.0
 _READ_AT_A_START: Final = 100
+_REFUSED_MAX: Final = 0.1
+"""Part of the schemas that may be refused."""
 _REPORT_EVERY_S: Final = 10.0
 _POLL_S: Final = 0.002
 
@@ -98,7 +103,7 @@ class Rig:
 
     def run(self) -> Summary:
         """Load and kill as often as asked, and check."""
-        with BrokerSeries(self._folder / "data", {}, self._liars) as brokers:
+        with BrokerSeries(self._folder / "data", SETTINGS, self._liars) as brokers:
             self._start(brokers)
             with AdminApi(brokers.http_url, timeout_s=60.0) as admin:
                 for topic in TOPICS:
@@ -109,6 +114,8 @@ class Rig:
                 self.summary.failures.append(str(error)[:2000])
         self.summary.verdict = check(self._notes.events)
         self.summary.refused = self._notes.refused
+        if self.summary.refused > _REFUSED_MAX * self.summary.verdict.events.get(Kind.ADD.value, 0):
+            self.summary.failures.append("so many schemas were refused that the run says little")
         self._look_at_log_and_disk()
         if not self.summary.holds:
             (self._folder / EVENTS_FILE).write_text("\n".join(map(str, self._notes.events)))
