@@ -3,8 +3,9 @@
 
 A topic, its partitions and its namesake of the other domain share one history. To parse a schema, and to compare it
 with others, takes long if it is large: so a question about one is *work*, a generator that yields jobs, which may be
-run on another thread, one at a time, and is sent their results. Jobs read values that nobody changes. Between them the
-history may have grown: work ends with an answer that holds in that moment, and must be acted on at once (``admit``).
+run on other threads, small and large ones apart, and is sent their results. Jobs read values that nobody changes.
+Between them the history may have grown: work ends with an answer that holds in that moment, and must be acted on at
+once (``admit``).
 
 Rules: semantics 10. Source: Pulsar docs, "Schema evolution and compatibility".
 """
@@ -13,10 +14,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote_plus
 
 from broker_core.base.clock import Clock
@@ -33,7 +34,14 @@ from broker_core.storage.catalogue.schemas import SchemaRow
 
 T = TypeVar("T")
 
-Job: TypeAlias = Callable[[], Any]
+
+class Job(NamedTuple):
+    """A part of some work, for another thread. ``is_large``: it may take seconds, others some milliseconds."""
+
+    run: Callable[[], Any]
+    is_large: bool
+
+
 Work: TypeAlias = Generator[Job, Any, T]
 
 HISTORY_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -223,7 +231,7 @@ class SchemaRegistry:
         text = _text_hash(candidate.info)
         known = self._known.get(text)
         if known is None:
-            known = yield lambda: candidate.definition.fingerprint
+            known = yield Job(lambda: candidate.definition.fingerprint, candidate.is_large)
             self._known[text] = known
             if len(self._known) > _KNOWN_MAX:
                 self._known.popitem(last=False)
@@ -236,11 +244,17 @@ class SchemaRegistry:
         if strategy.is_transitive:
             yield from self._check_beside_all(name, candidate, strategy)
         else:
-            yield partial(candidate.check_beside, (latest,), strategy, self._definitions.definition_of)
+            yield self._comparison(candidate, (latest,), strategy)
 
     def _check_beside_all(self, name: TopicName, candidate: Candidate, strategy: Strategy) -> Work[None]:
         for entries in self.live(name, _OF_A_LARGE_ONE if candidate.is_large else 1):
-            yield partial(candidate.check_beside, entries, strategy, self._definitions.definition_of)
+            yield self._comparison(candidate, entries, strategy)
+
+    def _comparison(self, candidate: Candidate, entries: Sequence[Entry], strategy: Strategy) -> Job:
+        if candidate.is_large or any(each.info is not None and len(each.info.data) > LARGE_BYTES for each in entries):
+            return Job(partial(candidate.check_beside, entries, strategy), is_large=True)
+        parsed = self._definitions.definition_of  # of the thread of small ones
+        return Job(partial(candidate.check_beside, entries, strategy, parsed), is_large=False)
 
     def _check_consumer(self, name: TopicName, candidate: Candidate) -> Work[None]:
         strategy = self.strategy(name)
@@ -257,7 +271,7 @@ class SchemaRegistry:
         found = self._table.find(schema_id(name), fingerprint)
         if strategy not in _ALL_ARE_READ:
             if found != latest.version:
-                yield partial(candidate.check_beside, (latest,), Strategy.BACKWARD, self._definitions.definition_of)
+                yield self._comparison(candidate, (latest,), Strategy.BACKWARD)
         elif found is None or strategy is not Strategy.ALWAYS_INCOMPATIBLE:
             yield from self._check_beside_all(name, candidate, strategy)
 

@@ -29,7 +29,7 @@ from broker_core.server.budgets import InputBudget, OutputBudget, PublishBudget
 from broker_core.server.connection import Endpoint
 from broker_core.server.figures import Figures, LoopFigures, LoopWatch
 from broker_core.server.gathered_acks import GatheredAcks
-from broker_core.server.schema_thread import SchemaThread
+from broker_core.server.schema_threads import SchemaThreads
 from broker_core.server.security.authentication import authentication_of
 from broker_core.server.security.gate import Gate, check_settings, gate_of
 from broker_core.server.security.reach import advertised_host, warn
@@ -133,7 +133,7 @@ class BrokerServer:
             acks=GatheredAcks(loop.call_soon),
             figures=Figures(LoopFigures(self._clock)),
             authentication=self._authentication,
-            schema_thread=SchemaThread(loop),
+            schema_threads=SchemaThreads(loop),
             gate=self._gate,
         )
         self.endpoint = Endpoint(self.node)
@@ -209,7 +209,7 @@ class BrokerServer:
         await self.endpoint.close()
         await self.http.close()
         await self._recoveries.stop()
-        self.node.schema_thread.stop()
+        self.node.schema_threads.stop()
         self.node.broker.close()
         await self._drain()
         await self._commits.stop()

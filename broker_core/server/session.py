@@ -25,7 +25,7 @@ from broker_core.server.budgets import InputBudget, OutputBudget, PublishBudget
 from broker_core.server.channels import ConsumerChannel, Link, ProducerChannel
 from broker_core.server.figures import Figures
 from broker_core.server.gathered_acks import GatheredAcks
-from broker_core.server.schema_thread import SchemaThread
+from broker_core.server.schema_threads import SchemaThreads
 from broker_core.server.security.authentication import Authentication
 from broker_core.server.security.authorization import Caller
 from broker_core.server.security.gate import Gate
@@ -70,7 +70,7 @@ class Node:
     acks: GatheredAcks
     figures: Figures
     authentication: Authentication
-    schema_thread: SchemaThread
+    schema_threads: SchemaThreads
     gate: Gate | None = None
     """None: there is no authorization."""
     rights_changed: Callable[[str], None] = lambda _tenant: None
@@ -140,7 +140,7 @@ class Session:
             done.append(future)
             self.resume()
 
-        future = self.node.schema_thread.begin(job, then)
+        future = self.node.schema_threads.begin(job, then)
         self.pause()
         try:
             while not done:

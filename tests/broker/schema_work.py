@@ -52,7 +52,7 @@ class Running(Generic[T]):
         assert self.job is not None
         self.jobs += 1
         try:
-            result = self.job()
+            result = self.job.run()
         except ServerError as error:
             failure = error
             self._step(lambda: self.work.throw(failure))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import select
 import threading
 import time
 from collections.abc import Iterator
@@ -42,6 +43,19 @@ def test_producers_are_told_their_version(client: SchemaClient, topic: str) -> N
     """7.7, 10.10, 10.13, 10.14: 0, 1, the first again; an empty one without a schema, and again when they ask again."""
     assert [version_of(client.producer(topic, each)) for each in (A, B, A, None, BYTES)] == [0, 1, 0, None, None]
     assert [version_of(client.producer(topic, each, 7)) for each in (B, B, None)] == [1, 1, 1]
+
+
+def test_small_schema_does_not_wait_for_large_ones(client: SchemaClient, broker: RunningBroker, topic: str) -> None:
+    """10.21: it is answered while they are parsed, whose clients came before."""
+    large = avro("a", *({"name": f"f{number}", "type": "int", "default": 0} for number in range(15_000)))
+    must_succeed(client.producer(f"{topic}-large"))
+    must_succeed(client.producer(f"{topic}-small"))
+    with SchemaClient(broker.service_url) as other:
+        other.tell(other.producer_command(f"{topic}-large", on_wire(large), 1))
+        time.sleep(0.05)  # it has come
+        assert version_of(client.producer(f"{topic}-small", A)) == 0
+        assert select.select([other.socket], [], [], 0)[0] == []
+        assert version_of(other.next_command()) == 0
 
 
 def test_refused_producer_is_none_and_adds_nothing(client: SchemaClient, topic: str, http: httpx.Client) -> None:

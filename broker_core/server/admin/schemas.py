@@ -121,7 +121,7 @@ async def post_schema(request: AdminRequest) -> object:
     """Add a schema, or find the version that it has: 409 if it is not compatible, 422 if it is none."""
     name, info = _name(request), await _info(request)
     schemas = request.broker.schemas
-    admission = await request.node.schema_thread.outcome(schemas.posted(name, info))
+    admission = await request.node.schema_threads.outcome(schemas.posted(name, info))
     _name(request)  # the namespace may be gone
     return {"version": {"version": schemas.admit(admission, _role(request))}}
 
@@ -149,7 +149,7 @@ async def check_compatibility(request: AdminRequest) -> object:
     schemas = request.broker.schemas
     is_compatible = True
     try:
-        await request.node.schema_thread.outcome(schemas.check(name, info))
+        await request.node.schema_threads.outcome(schemas.check(name, info))
     except InvalidSchemaError:
         raise
     except IncompatibleSchemaError:
@@ -161,7 +161,7 @@ async def check_compatibility(request: AdminRequest) -> object:
 async def find_version(request: AdminRequest) -> object:
     """The version that a schema has; -1 if the topic has it not."""
     name, info = _name(request), await _info(request)
-    version = await request.node.schema_thread.outcome(request.broker.schemas.version_of(name, info))
+    version = await request.node.schema_threads.outcome(request.broker.schemas.version_of(name, info))
     return {"version": _NO_SCHEMA if version is None else version}
 
 

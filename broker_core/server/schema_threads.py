@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that parses schemas and compares them, which takes long if they are large. All clients share it.
+"""The threads that parse schemas and compare them, which takes long if they are large. All clients share them; those
+with small schemas do not wait for large ones.
 
 ``broker.schema_registry`` says what is to be done, as work of several jobs; a job touches nothing that others change.
 """
@@ -17,18 +18,22 @@ from broker_core.broker.schema_registry import Job, Work
 T = TypeVar("T")
 
 
-class SchemaThread:
-    """The thread, for one event loop."""
+class SchemaThreads:
+    """The two threads, for one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="schemas")
+        self._small = ThreadPoolExecutor(1, thread_name_prefix="schemas")
+        self._large = ThreadPoolExecutor(1, thread_name_prefix="large schemas")
 
     def begin(self, job: Job, then: Callable[[Future[Any]], None]) -> Future[Any]:
         """Have a job done; ``then`` is called on the loop, never at once. Cancel what is returned if nobody waits."""
-        future = self._worker.submit(job)
+        future = self._submit(job)
         future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(then, done))
         return future
+
+    def _submit(self, job: Job) -> Future[Any]:
+        return (self._large if job.is_large else self._small).submit(job.run)
 
     async def outcome(self, work: Work[T]) -> T:
         """The outcome of work; its errors are raised."""
@@ -40,10 +45,11 @@ class SchemaThread:
                 result: T = end.value
                 return result
             try:
-                step = partial(work.send, await asyncio.wrap_future(self._worker.submit(job)))
+                step = partial(work.send, await asyncio.wrap_future(self._submit(job)))
             except Exception as error:  # noqa: BLE001 - the work decides what becomes of it
                 step = partial(work.throw, error)
 
     def stop(self) -> None:
         """Begin nothing more."""
-        self._worker.shutdown(wait=True, cancel_futures=True)
+        for each in (self._small, self._large):
+            each.shutdown(wait=True, cancel_futures=True)
