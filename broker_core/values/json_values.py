@@ -312,6 +312,8 @@ def _fixed(target: Target, value: Any, path: str, is_default: bool) -> Any:
     if pa.types.is_string(target.arrow) and isinstance(value, str) and not is_default:
         return _text(value)
     data = _bytes(value, path, is_default)
+    if isinstance(target.avro, Fixed) and len(data) != target.avro.size and not is_default:
+        raise _misfit(path, value, f"{target.avro.size} bytes")
     if pa.types.is_string(target.arrow):
         return uuid_text(data.ljust(16, b"\0")[:16])
     return (
