@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of keys, delays and chunks as a newcomer runs them. They check themselves; here their talk is read."""
+"""The examples of keys, delays, chunks and schemas as a newcomer runs them. They check themselves; we read along."""
 
 from __future__ import annotations
 
@@ -72,3 +72,11 @@ def test_an_example_without_its_broker_says_so() -> None:
     assert done.stderr.startswith("error: ")
     assert "pulsar://" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_orders_are_dataclasses(broker: RunningBroker) -> None:
+    """10.13, 10.16: both versions are read as the newer one, and a third is refused."""
+    out = run(broker, "typed_orders.py")
+    assert "version 0: order 1 for Ghent, []" in out
+    assert "refused: Incompatible schema: not compatible with version 1 by FULL" in out
+    assert "cannot be read: city: 10 bytes are announced, and 2 are left" in out
