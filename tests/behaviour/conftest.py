@@ -50,6 +50,7 @@ IN_ALL_KINDS: Final = frozenset(
 
 IN_ALL_KINDS_AMONG_PEERS: Final = frozenset(
     {
+        "test_a_consumer_reads_records_of_another_version",
         "test_a_key_stays_on_its_partition",
         "test_a_message_of_11_mib_arrives_whole",
         "test_a_message_that_is_refused_for_ever_becomes_a_dead_letter",
@@ -57,6 +58,7 @@ IN_ALL_KINDS_AMONG_PEERS: Final = frozenset(
         "test_a_reader_knows_whether_there_is_more",
         "test_a_table_holds_the_newest_value_of_each_key",
         "test_messages_are_taken_and_made_in_one_transaction",
+        "test_messages_of_several_schemas_have_versions_of_their_own",
         "test_seek_by_time_moves_all_partitions",
         "test_unsubscribing_forgets_the_position",
     }
