@@ -15,7 +15,7 @@ from broker_core.values.decoded_cells import Cells, decimal_words, misfits_of
 from broker_core.values.programs import Programs
 from broker_core.values.targets import DURATION, Target, columns_of
 from broker_core.wire.batch import columns as cols
-from broker_core.wire.core.avro_values import FLAWS, read_values
+from broker_core.wire.core.avro_values import read_values
 
 _ITEMS_A_ROW: Final = 4
 """Items of a list for which there is room at the first attempt."""
@@ -68,7 +68,7 @@ def _decode(programs: Programs, columns: list[Target], values: pa.Array, starts:
         misfits |= found
         starts[list(found)] = -1
     flawed = np.flatnonzero(flaws).tolist()
-    of_bytes = [Flaw(row, told(programs.paths[int(nodes[row])], FLAWS[int(flaws[row])])) for row in flawed]
+    of_bytes = [Flaw(row, programs.told(int(nodes[row]), int(flaws[row]))) for row in flawed]
     return Decoded(_array(programs.target, cells), sorted([*of_bytes, *(Flaw(*each) for each in misfits.items())]))
 
 
@@ -83,11 +83,6 @@ def _with_constants(
     constants = constants or b"\0"
     source = np.concatenate([np.frombuffer(constants, np.uint8), data])
     return source, offsets - offsets[0] + np.int32(len(constants)), present
-
-
-def told(path: str, reason: str) -> str:
-    """The reason of a flaw in the field at ``path``, or in the value itself."""
-    return f"{path}: {reason}" if path else reason
 
 
 def _within_lists(target: Target) -> set[int]:

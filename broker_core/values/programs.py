@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from broker_core.schemas.avro.aliases import AliasClashError, renamed
 from broker_core.schemas.avro.encoding import UnusableDefaultError, encoded_default
-from broker_core.schemas.avro.resolving import IncomparableError, Resolver
+from broker_core.schemas.avro.resolving import IncomparableError, Resolver, shown_type
 from broker_core.schemas.avro.types import Array, AvroType, Enum, Fixed, Map, NoDefault, Primitive, Record, Union
 from broker_core.values.targets import Target
-from broker_core.wire.core.avro_values import KINDS, SCALES, WORDS
+from broker_core.wire.core.avro_values import FLAWS, KINDS, SCALES, WORDS
 
 _SKIP: Final = -1
 
+_REASON_MAX: Final = 200
 PAIRS_MAX: Final = 50_000
 """Pairs of a type and a column that a program is made of at most: unions within unions could make it endless."""
 
@@ -36,12 +37,13 @@ class ProgramTooLongError(Exception):
 @dataclass(slots=True)
 class Programs:
     """Programs into the same columns. ``constants``: defaults, which the source begins with. ``paths``: of each node
-    the field that it reads, for flaws."""
+    the field that it reads. ``reasons``: why a node can read nothing, where there is more to say than the core says."""
 
     target: Target
     schema: AvroType
     constants: bytearray = field(default_factory=bytearray)
     paths: list[str] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)
     _nodes: list[list[int]] = field(default_factory=list)
     _lists: list[int] = field(default_factory=list)
     _sealed: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
@@ -51,7 +53,7 @@ class Programs:
         self._sealed = None
         try:
             return _Compiler(self).read(renamed(writer, self.schema), self.schema, self.target)
-        except (AliasClashError, ProgramTooLongError, RecursionError):
+        except (AliasClashError, IncomparableError, ProgramTooLongError, RecursionError):
             return self.node("unreadable", "", _SKIP)
 
     @property
@@ -77,6 +79,10 @@ class Programs:
         self.paths.append(path)
         return len(self._nodes) - 1
 
+    def told(self, node: int, flaw: int) -> str:
+        """A flaw that a row has at a node."""
+        return told(self.paths[node], self.reasons.get(node, FLAWS[flaw]))
+
     def fill(self, node: int, *numbers: int) -> None:
         """Fill in the numbers of a node that was added without."""
         self._nodes[node][2 : 2 + len(numbers)] = numbers
@@ -85,6 +91,11 @@ class Programs:
         """Add a list of numbers: where it begins, and how many."""
         self._lists += numbers
         return len(self._lists) - len(numbers), len(numbers)
+
+
+def told(path: str, reason: str) -> str:
+    """The reason of a flaw in the field at ``path``, or in the value itself."""
+    return f"{path}: {reason}" if path else reason
 
 
 class _Compiler:
@@ -120,9 +131,9 @@ class _Compiler:
             return self._node("union", _SKIP, *self._to.listed(self._branches(writer, reader, target)))
         if isinstance(reader, Union):
             branch = self._resolver.branch(writer, reader)
-            return self._unreadable() if branch is None else self._member(writer, branch, reader, target)
+            return self._unlike(writer, reader) if branch is None else self._member(writer, branch, reader, target)
         if not self._is_readable(writer, reader):
-            return self._unreadable()
+            return self._unlike(writer, reader)
         if target.avro.kind == "null":
             return self._null(writer, target)
         match writer, reader:
@@ -150,8 +161,13 @@ class _Compiler:
         except IncomparableError:
             return False
 
-    def _unreadable(self) -> int:
-        return self._node("unreadable", _SKIP)
+    def _unlike(self, writer: AvroType, reader: AvroType) -> int:
+        return self._unreadable(f"it was written as {shown_type(writer)}, and is read as {shown_type(reader)}")
+
+    def _unreadable(self, reason: str) -> int:
+        node = self._node("unreadable", _SKIP)
+        self._to.reasons[node] = reason[:_REASON_MAX]
+        return node
 
     def _branches(self, writer: Union, reader: AvroType, target: Target) -> list[int]:
         if isinstance(reader, Union) and self._resolver.is_alike(writer, reader):
@@ -189,8 +205,8 @@ class _Compiler:
         start = len(self._to.constants)
         try:
             self._to.constants += encoded_default(schema, value)
-        except UnusableDefaultError:
-            return self._unreadable()
+        except UnusableDefaultError as flaw:
+            return self._unreadable(flaw.message)
         node = self.read(schema, schema, target)
         return self._node("default", _SKIP, start, len(self._to.constants), node)
 

@@ -20,7 +20,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from broker_core.schemas.protobuf_native import root_descriptor
-from broker_core.values.decoding import Decoded, Flaw, told
+from broker_core.values.decoding import Decoded, Flaw
+from broker_core.values.programs import told
 from broker_core.values.targets import COLUMNS_MAX, RecursiveSchemaError, TooManyColumnsError
 from broker_core.wire.batch import columns as cols
 

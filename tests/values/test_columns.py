@@ -227,4 +227,4 @@ def test_default_that_is_endless_is_a_flaw() -> None:
     items = {"type": "array", "items": below}
     reader = {"type": "record", "name": "R", "fields": [{"name": "c", "type": items, "default": [{}] * 200}]}
     found = decoded("{a:int}", json.dumps(reader), [b"\x02"])
-    assert [tuple(each) for each in found.flaws] == [(0, "c: its schema has what the wanted one cannot take")]
+    assert [tuple(each) for each in found.flaws] == [(0, "c: a default has too many values")]

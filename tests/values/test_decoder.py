@@ -72,7 +72,7 @@ def test_version_that_cannot_be_read_is_a_flaw_of_its_rows() -> None:
     found = decoded(decoder, (b"\x02x", 0), (b"x", 1), (b"\x02", 2), (b"\x02", 3), (None, 1))
     assert [each.row for each in found.flaws] == [0, 1, 2]
     assert [each.reason for each in found.flaws[:2]] == [
-        "a: its schema has what the wanted one cannot take",
+        "a: it was written as string, and is read as int",
         "it was written as STRING, and is read as a record",
     ]
     assert found.flaws[2].reason.startswith("its schema is not valid: ")

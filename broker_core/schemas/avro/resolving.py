@@ -128,7 +128,7 @@ class Resolver:
                 return self.resolved(writer.values, reader.values, (path, "{}"))
         if writer.kind == reader.kind or reader.kind in _PROMOTIONS.get(writer.kind, ()):
             return _FINE
-        return _conflict(path, f"{_shown(writer)} cannot be read as {_shown(reader)}")
+        return _conflict(path, f"{shown_type(writer)} cannot be read as {shown_type(reader)}")
 
     def _step(self) -> None:
         self._steps += 1
@@ -144,7 +144,7 @@ class Resolver:
     def _reading_union(self, writer: AvroType, reader: Union, path: _Path) -> _Outcome:
         branch = self.branch(writer, reader, path)
         if branch is None:
-            return _conflict(path, f"{_shown(writer)} is none of {_shown(reader)}")
+            return _conflict(path, f"{shown_type(writer)} is none of {shown_type(reader)}")
         return self.resolved(writer, branch, path)
 
     def is_alike(self, writer: Union, reader: Union) -> bool:
@@ -256,13 +256,14 @@ def _text(path: _Path) -> str:
     return "".join(reversed(names))
 
 
-def _shown(schema: AvroType) -> str:
+def shown_type(schema: AvroType) -> str:
+    """A type as messages name it."""
     match schema:
         case Record() | Enum() | Fixed():
             return f"{schema.kind} {schema.name.full}"
         case Union():
             more = len(schema.branches) - _BRANCHES_SHOWN
-            shown = " | ".join(_shown(each) for each in schema.branches[:_BRANCHES_SHOWN])
+            shown = " | ".join(shown_type(each) for each in schema.branches[:_BRANCHES_SHOWN])
             return f"{shown} | and {more} more" if more > 0 else shown
         case _:
             return schema.kind
