@@ -204,7 +204,7 @@ def test_time_is_what_the_writer_has_meant() -> None:
         ({"id": "7"}, "id: '7' is not a number of type long"),
         ({"id": 1 << 63}, r"id: \d+ is not a number of type long"),
         ({"lines": [Address("a"), Address(cast("str", 5))]}, r"lines\[\].street: 5 is not a text"),
-        ({"lines": [None]}, r"lines: None is not a Address"),
+        ({"lines": [None]}, r"lines: None is not an instance of Address"),
         ({"prices": {"x": "y"}}, r"prices{}: 'y' is not a number"),
         ({"price": Decimal("1.234")}, "price: 1.234 has more than the 2 digits behind the point"),
         ({"price": Decimal(123456789)}, "price: 123456789 has more than the 8 digits before the point"),
@@ -213,7 +213,7 @@ def test_time_is_what_the_writer_has_meant() -> None:
         ({"at": local(2000, 1, 1)}, "at: 2000-01-01 00:00:00 has no time zone"),
         ({"local": at(2000, 1, 1)}, "local: 2000-01-01 00:00:00.00:00 has a time zone"),
         ({"data": "text"}, "data: 'text' is not bytes"),
-        ({"address": None}, "address: None is not a Address"),
+        ({"address": None}, "address: None is not an instance of Address"),
     ],
 )
 @pytest.mark.parametrize("made", [AvroSchema, JsonSchema])

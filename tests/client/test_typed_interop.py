@@ -127,7 +127,22 @@ def test_records_check_their_fields() -> None:
         OurWhole(other=1)
     with pytest.raises(UsageError, match="is no type of items"):
         ours.Array(int)  # type: ignore[arg-type]
-    assert OurWhole(needed={"name": "x"}).plain()["flagged"] is False
+    assert OurWhole(needed={"name": "x"}).flagged is False
+
+
+@pytest.mark.parametrize("kind", [AvroSchema, JsonSchema])
+def test_fields_may_have_any_name(kind: Any) -> None:
+    """Those of methods and of the arguments of fields, too."""
+
+    class Odd(ours.Record):
+        schema = ours.String()  # type: ignore[assignment]
+        default = ours.Integer()
+        required = ours.Boolean()
+        plain = ours.Long()
+        name = ours.String()
+
+    odd = Odd(schema="s", default=5, required=True, plain=7, name="n")
+    assert kind(Odd).decode(kind(Odd).encode(odd)) == odd
 
 
 @pytest.mark.parametrize("kind", ["AvroSchema", "JsonSchema"])

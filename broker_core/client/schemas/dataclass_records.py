@@ -249,7 +249,7 @@ def _plain_record(cls: type, shapes: Mapping[str, Shape]) -> Convert:
 
     def plain(value: Any) -> dict[str, Any]:
         if not isinstance(value, cls):
-            raise wanted(f"a {cls.__name__}", value)
+            raise wanted(f"an instance of {cls.__name__}", value)
         found, name = {}, ""
         try:
             for name, convert in converters:

@@ -32,7 +32,7 @@ class ProtobufNativeSchema(Schema[M]):
 
     def encoded(self, value: M) -> bytes:
         if not isinstance(value, self._message):
-            raise wanted(f"a {self._message.__name__}", value)
+            raise wanted(f"an instance of {self._message.__name__}", value)
         try:
             return value.SerializeToString()
         except EncodeError as error:

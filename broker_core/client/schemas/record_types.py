@@ -6,11 +6,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from broker_core.base.errors import UsageError
 from broker_core.client.schemas.dataclass_records import shape_of
-from broker_core.client.schemas.records import Record
+from broker_core.client.schemas.records import Record, made_record, plain_record, record_definition, record_enums
 
 
 class RecordType(NamedTuple):
@@ -25,7 +26,8 @@ class RecordType(NamedTuple):
 def record_type_of(cls: Any) -> RecordType:
     """The record type of a dataclass or a subclass of ``Record``; UsageError for any other class."""
     if isinstance(cls, type) and issubclass(cls, Record):
-        return RecordType(cls.schema(), cls.checked_plain, cls.made, cls.enums())
+        parts = (partial(plain_record, cls), partial(made_record, cls), record_enums(cls))
+        return RecordType(record_definition(cls), *parts)
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
         shape, enums = shape_of(cls)
         return RecordType(shape.definition, shape.plain, shape.made, enums)

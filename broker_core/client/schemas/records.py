@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast, overload
 
 from broker_core.base.errors import UsageError
 from broker_core.client.schemas.misfit import wanted
@@ -273,16 +273,16 @@ class _Nested(Field[R]):
         raise TypeError(f"field {self.name!r} takes {self.record.__name__}, and not {type(value).__name__}")
 
     def definition(self, defined: set[str]) -> Any:
-        return self.record.definition(defined)
+        return _definition(self.record, defined)
 
     def enums(self) -> dict[str, type[enum.Enum]]:
-        return self.record.enums()
+        return record_enums(self.record)
 
     def plain(self, value: Any) -> Any:
-        return None if value is None else value.plain()
+        return None if value is None else plain_record(self.record, value)
 
     def made(self, value: Any) -> Any:
-        return None if value is None else self.record.made(value)
+        return None if value is None else made_record(self.record, value)
 
 
 _OPTIONS: Final = ("default", "required", "required_default")
@@ -345,53 +345,57 @@ class Record:
     @classmethod
     def schema(cls) -> dict[str, Any]:
         """The definition, as Avro has it."""
-        definition: dict[str, Any] = cls.definition(set())
-        return definition
+        return record_definition(cls)
 
-    @classmethod
-    def definition(cls, defined: set[str]) -> Any:
-        """The definition, or the name of one that came before."""
-        name = cls._avro_name or cls.__name__
-        full = f"{cls._avro_namespace}.{name}" if cls._avro_namespace else name
-        if full in defined:
-            return full
-        defined.add(full)
-        space = {"namespace": cls._avro_namespace} if cls._avro_namespace is not None else {}
-        fields = sorted(cls._fields) if cls._sorted_fields else cls._fields
-        return {
-            "type": "record",
-            "name": name,
-            **space,
-            "fields": [cls._fields[each].declared(defined) for each in fields],
-        }
 
-    @classmethod
-    def checked_plain(cls, value: Any) -> dict[str, Any]:
-        """``plain`` of an instance of this class; raises ``Misfit`` for anything else."""
-        if not isinstance(value, cls):
-            raise wanted(f"a {cls.__name__}", value)
-        return value.plain()
+# Not methods: they would take these names from fields.
 
-    @classmethod
-    def enums(cls) -> dict[str, type[enum.Enum]]:
-        """The enums of all fields, by their names."""
-        found: dict[str, type[enum.Enum]] = {}
-        for field in cls._fields.values():
-            found |= field.enums()
-        return found
 
-    def plain(self) -> dict[str, Any]:
-        """The fields as Avro has them."""
-        return {name: field.plain(self.__dict__[name]) for name, field in self._fields.items()}
+def record_definition(cls: type[Record]) -> dict[str, Any]:
+    """The definition of a class, as Avro has it."""
+    definition: dict[str, Any] = _definition(cls, set())
+    return definition
 
-    @classmethod
-    def made(cls, values: Mapping[str, Any]) -> Self:
-        """A record of fields as Avro has them: payloads of others may have nulls that ours would not."""
-        record = cls.__new__(cls)
-        record.__dict__["_options"] = {}
-        for name, field in cls._fields.items():
-            record.__dict__[name] = field.made(values.get(name))
-        return record
+
+def _definition(cls: type[Record], defined: set[str]) -> Any:
+    """The definition, or the name of one that came before."""
+    name = cls._avro_name or cls.__name__
+    full = f"{cls._avro_namespace}.{name}" if cls._avro_namespace else name
+    if full in defined:
+        return full
+    defined.add(full)
+    space = {"namespace": cls._avro_namespace} if cls._avro_namespace is not None else {}
+    fields = sorted(cls._fields) if cls._sorted_fields else cls._fields
+    return {
+        "type": "record",
+        "name": name,
+        **space,
+        "fields": [cls._fields[each].declared(defined) for each in fields],
+    }
+
+
+def plain_record(cls: type[Record], value: Any) -> dict[str, Any]:
+    """The fields of an instance of ``cls`` as Avro has them; raises ``Misfit`` for anything else."""
+    if not isinstance(value, cls):
+        raise wanted(f"an instance of {cls.__name__}", value)
+    return {name: field.plain(value.__dict__[name]) for name, field in cls._fields.items()}
+
+
+def made_record(cls: type[R], values: Mapping[str, Any]) -> R:
+    """A record of fields as Avro has them: payloads of others may have nulls that ours would not."""
+    record = cls.__new__(cls)
+    record.__dict__["_options"] = {}
+    for name, field in cls._fields.items():
+        record.__dict__[name] = field.made(values.get(name))
+    return record
+
+
+def record_enums(cls: type[Record]) -> dict[str, type[enum.Enum]]:
+    """The enums of all fields, by their names."""
+    found: dict[str, type[enum.Enum]] = {}
+    for field in cls._fields.values():
+        found |= field.enums()
+    return found
 
 
 def _declared_field(declared: object) -> Field[Any] | None:
