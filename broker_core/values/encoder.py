@@ -11,6 +11,7 @@ from broker_core.schemas.avro.parsing import parse
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.schemas.key_value import SEPARATED, divided
 from broker_core.values.primitive_bytes import encode_primitive, takes
+from broker_core.values.protobuf_bytes import ProtobufEncoder
 from broker_core.values.write_program import Program, joining_program
 from broker_core.values.writing import MismatchError, avro_program, json_program, subject
 from broker_core.wire.batch import columns as cols
@@ -23,7 +24,7 @@ class ValueEncoder:
 
     def __init__(self, info: SchemaInfo, *, column: str = "") -> None:
         """``column``: the name of the column that values are in, with which paths in errors begin; those of pairs begin
-        with key and value. SchemaParseError or KeyValueError for a schema that is none."""
+        with key and value. SchemaParseError, KeyValueError or DescriptorError for a schema that is none."""
         self.info = info
         self._encoder = _encoder(info, column)
 
@@ -118,7 +119,7 @@ class _KeyValueEncoder:
         return self._parts[name].encode(rows.flatten()[rows.type.get_field_index(name)])
 
 
-_Encoder: TypeAlias = _ProgramEncoder | _PrimitiveEncoder | _KeyValueEncoder
+_Encoder: TypeAlias = _ProgramEncoder | _PrimitiveEncoder | _KeyValueEncoder | ProtobufEncoder
 
 
 def _encoder(info: SchemaInfo, column: str) -> _Encoder:
@@ -127,6 +128,8 @@ def _encoder(info: SchemaInfo, column: str) -> _Encoder:
             return _ProgramEncoder(info, column)
         case SchemaType.KEY_VALUE:
             return _KeyValueEncoder(info)
+        case SchemaType.PROTOBUF_NATIVE:
+            return ProtobufEncoder(info.data, column)
     return _PrimitiveEncoder(info, column)
 
 

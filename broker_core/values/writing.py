@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -80,7 +80,7 @@ class _Compiler:
 
     def _record(self, schema: Record, arrow: pa.StructType, path: str) -> tuple[int, Column]:
         given = {each.name: number for number, each in enumerate(arrow)}
-        _check_names(schema, given, path)
+        check_names(f"record {schema.name.full}", list(schema.by_name), given, path)
         number = self._column(presence_alone).number
         nodes, parts = [], []
         for each in schema.fields:
@@ -251,14 +251,14 @@ def _is_of_members(arrow: pa.DataType, count: int) -> bool:
 # -- names and defaults
 
 
-def _check_names(schema: Record, given: dict[str, int], path: str) -> None:
+def check_names(record: str, fields: Sequence[str], given: Iterable[str], path: str) -> None:
+    """MismatchError for a column that is no field of ``record``."""
     for name in given:
-        if name not in schema.by_name:
-            known = list(schema.by_name)
-            fields = f"its fields are {', '.join(known)}" if known else "it has no fields"
+        if name not in fields:
+            known = f"its fields are {', '.join(fields)}" if fields else "it has no fields"
             raise MismatchError(
-                f"{subject(f'{path}.{name}' if path else name)} is none of record {schema.name.full}",
-                hint=did_you_mean(name, known, otherwise=f"{fields}; drop or rename the column"),
+                f"{subject(f'{path}.{name}' if path else name)} is none of {record}",
+                hint=did_you_mean(name, fields, otherwise=f"{known}; drop or rename the column"),
             )
 
 
@@ -308,6 +308,7 @@ def _mismatch(path: str, arrow: pa.DataType, schema: AvroType) -> MismatchError:
 
 
 def subject(path: str) -> str:
+    """The words for a column in an error."""
     return f"column {path}" if path else "the value"
 
 

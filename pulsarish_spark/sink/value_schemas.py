@@ -45,6 +45,7 @@ _PLAIN: Final[Mapping[type[sql.DataType], pa.DataType]] = {
     sql.DateType: pa.date32(),
     sql.TimestampType: pa.timestamp("us", "UTC"),
     sql.TimestampNTZType: pa.timestamp("us"),
+    sql.DayTimeIntervalType: pa.duration("us"),
 }
 
 _KEY: Final = "key"

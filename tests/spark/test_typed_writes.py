@@ -21,6 +21,7 @@ from tests.spark.brokers import Broker
 from tests.spark.conftest import failure
 from tests.spark.queries import finish
 from tests.spark.typed import CITY, ID, LARGER, ORDER, orders, record, send
+from tests.values.protobuf_infos import everything
 
 pytestmark = pytest.mark.spark
 
@@ -192,6 +193,18 @@ def test_users_schema_is_added_to_the_topic(spark: SparkSession, cell: Broker, t
     assert tuple(back(spark, cell, topic).collect()[0].value) == (7, None, "none")
 
 
+def test_columns_become_messages_of_protobuf(spark: SparkSession, cell: Broker, topic: str) -> None:
+    """By the descriptor in the topic's schema; what is null is absent."""
+    send(cell, topic, everything(), [])
+    frame = spark.sql(
+        """SELECT named_struct('one_int64', id, 'word', if(id = 0, 'w', null), 'took', interval 1 second, 'inners',
+           array(named_struct('x', 1)), 'by_name', map('a', named_struct('x', 2))) AS value FROM range(2)"""
+    )
+    save(frame, cell, topic, valueFormat="schema")
+    rows = back(spark, cell, topic).selectExpr("value.one_int64", "value.word", "value.inners.x", "value.by_name.a.x")
+    assert sorted(map(tuple, rows.collect())) == [(0, "w", [1], 2), (1, None, [1], 2)]
+
+
 @pytest.mark.parametrize(
     ("sql", "options", "told"),
     [
@@ -206,7 +219,7 @@ def test_users_schema_is_added_to_the_topic(spark: SparkSession, cell: Broker, t
         ("SELECT named_struct('id', 1L) AS value, 7 AS key", {"valueFormat": "schema"},
          "column key is int32, and the schema of"),
         ("SELECT named_struct('a', named_struct('b', interval 1 day)) AS value", {},
-         "column value.a.b is interval day, which no schema has; cast it"),
+         "column value.a.b is duration[us], and Avro has no such type; cast it"),
         ("SELECT named_struct('a', map(1, 2)) AS value", {},
          "column value.a is map<int32, int32>, and keys of Avro's maps are strings"),
         ("SELECT null AS value", {}, "column value is void, which no schema has"),
@@ -318,4 +331,4 @@ def test_stream_of_columns_that_no_schema_has_is_refused(
     rows = spark.readStream.format("rate").load().selectExpr("named_struct('a', interval 1 day) AS value")
     given = {"service.url": broker.service_url, "topic": topic, "valueFormat": "avro"}
     query = rows.writeStream.format("pulsarish").options(**given).option("checkpointLocation", str(tmp_path))
-    assert "column value.a is interval day, which no schema has" in failure(lambda: finish(query.start()))
+    assert "column value.a is duration[us], and Avro has no such type" in failure(lambda: finish(query.start()))

@@ -337,10 +337,10 @@ def test_primitive_values_are_big_endian(kind: str, arrow: pa.DataType, value: A
 
 def test_bytes_of_types_that_are_not_encoded_pass_as_they_are() -> None:
     """Messages of Protobuf, and what an external registry knows."""
-    for kind in ("PROTOBUF", "PROTOBUF_NATIVE", "EXTERNAL", "NONE"):
+    for kind in ("PROTOBUF", "EXTERNAL", "NONE"):
         assert encoded(SchemaInfo(SchemaType[kind]), [b"\xff", None], pa.binary()) == [b"\xff", None]
-    with pytest.raises(MismatchError, match="not written as PROTOBUF_NATIVE; give the bytes of messages"):
-        encoded(SchemaInfo(SchemaType.PROTOBUF_NATIVE), [{"a": 1}], columns(a=pa.int32()))
+    with pytest.raises(MismatchError, match="not written as PROTOBUF; give the bytes of messages"):
+        encoded(SchemaInfo(SchemaType.PROTOBUF), [{"a": 1}], columns(a=pa.int32()))
 
 
 def test_primitive_type_takes_no_wider_column() -> None:
