@@ -15,8 +15,9 @@ import pytest
 from pulsar.schema import AvroSchema, BytesSchema, Integer, JsonSchema, Record, String, StringSchema
 
 from broker_core.testing.running_broker import RunningBroker
+from tests.apache_pulsar.start import ApachePulsar
 from tests.compat.receiving import PATIENCE_MS
-from tests.compat.tools import tools_command, what_the_shell_says
+from tests.compat.tools import failures, shell, tools_command, what_the_shell_says
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "schemas.md"
 
@@ -106,3 +107,75 @@ def test_pulsar_admin_keeps_schemas(broker: RunningBroker, tmp_path: Path) -> No
     for shown in texts[2:4]:
         assert '"name": "R"' in shown
     assert "backward" in texts[7].lower()
+
+
+def definition(*fields: str) -> str:
+    return json.dumps({"type": "record", "name": "R", "fields": [{"name": each, "type": "int"} for each in fields]})
+
+
+SCHEMAS = {
+    "first": {"type": "AVRO", "schema": definition("a"), "properties": {"owner": "shop"}},
+    "second": {"type": "AVRO", "schema": definition("a", "b"), "properties": {}},
+    "other": {"type": "STRING", "schema": "", "properties": {}},
+    "broken": {"type": "AVRO", "schema": "{", "properties": {}},
+    "pair": {
+        "type": "KEY_VALUE",
+        "schema": json.dumps({"key": "", "value": json.loads(definition("a"))}),
+        "properties": {"key.schema.type": "STRING", "value.schema.type": "AVRO", "kv.encoding.type": "SEPARATED"},
+    },
+}
+N, T, PAIR = "public/tool", "public/tool/t", "public/tool/pair"
+COMMANDS = (
+    f"admin namespaces create {N}",
+    f"admin topics create {T}",
+    f"admin schemas get {T}",
+    f"admin schemas upload -f first.json {T}",
+    f"admin schemas upload -f first.json {T}",
+    f"admin schemas get {T}",
+    f"admin schemas get -v 0 {T}",
+    f"admin schemas get -v 7 {T}",
+    f"admin schemas get --all-version {T}",
+    f"admin schemas upload -f second.json {T}",
+    f"admin schemas upload -f other.json {T}",
+    f"admin schemas upload -f broken.json {T}",
+    f"admin schemas compatibility -f first.json {T}",
+    f"admin namespaces set-schema-compatibility-strategy -c FORWARD {N}",
+    f"admin namespaces get-schema-compatibility-strategy {N}",
+    f"admin topicPolicies set-schema-compatibility-strategy {T} -s FORWARD_TRANSITIVE",
+    f"admin schemas upload -f second.json {T}",
+    f"admin schemas metadata {T}",
+    f"admin namespaces set-is-allow-auto-update-schema --disable {N}",
+    f"admin namespaces get-is-allow-auto-update-schema {N}",
+    f"admin namespaces set-schema-validation-enforce --enable {N}",
+    f"admin namespaces get-schema-validation-enforce {N}",
+    f"admin schemas delete {T}",
+    f"admin schemas get {T}",
+    f"admin schemas upload -f other.json {T}",
+    f"admin schemas delete --force {T}",
+    f"admin schemas get {T}",
+    f"admin schemas upload -f pair.json {PAIR}",
+    f"admin schemas get {PAIR}",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.pulsar
+def test_pulsar_admin_ends_as_on_apache_pulsar(
+    broker: RunningBroker, apache_pulsar: ApachePulsar, tmp_path: Path
+) -> None:
+    """10.19: each of its commands about schemas, well or with a failure, and what it shows of a schema."""
+    tool = tools_command(tmp_path)
+    for name, schema in SCHEMAS.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(schema))
+    commands = [re.sub(r"-f (\w+)", rf"-f {tmp_path}/\1", each) for each in COMMANDS]
+    said = []
+    for at in (broker, apache_pulsar):
+        (tmp_path / "client.conf").write_text(f"webServiceUrl={at.http_url}\nbrokerServiceUrl={at.service_url}\n")
+        said.append([(bool(failures(text)), _shown(text)) for text in shell(tool, tmp_path, commands)])
+    ours, theirs = said
+    assert [each for each in zip(COMMANDS, ours, theirs, strict=True) if each[1] != each[2]] == []
+
+
+def _shown(text: str) -> str:
+    """What a command prints, without times and places, and without the words of a failure."""
+    return "" if failures(text) else re.sub(r'"(timestamp|ledgerId|entryId)"\s*:\s*\d+', "", text).strip()
