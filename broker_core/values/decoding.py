@@ -22,6 +22,8 @@ _ITEMS_A_ROW: Final = 4
 
 _CELLS_AT_ONCE: Final = 4 << 20
 """Cells of one walk, where rows have no lists: a schema of thousands of columns takes few rows at a time."""
+_LISTS_BYTES_AT_ONCE: Final = 1 << 20
+"""Bytes of one walk, where rows have lists: a null in a list is a byte, and a cell for each field of its record."""
 
 
 class Flaw(NamedTuple):
@@ -41,7 +43,7 @@ class Decoded(NamedTuple):
 def decode(programs: Programs, values: pa.Array, starts: NDArray[np.int64]) -> Decoded:
     """Read ``values``, binary, each by the program that begins with the node ``starts[row]``, or -1 for a null."""
     columns = columns_of(programs.target)
-    size = max(_CELLS_AT_ONCE // len(columns), 1)
+    size = _rows_at_once(columns, values)
     if len(values) <= size:
         return _decode(programs, columns, values, starts)
     parts = []
@@ -49,6 +51,15 @@ def decode(programs: Programs, values: pa.Array, starts: NDArray[np.int64]) -> D
         part = _decode(programs, columns, values.slice(at, size), starts[at : at + size])
         parts.append(Decoded(part.rows, [Flaw(at + flaw.row, flaw.reason) for flaw in part.flaws]))
     return Decoded(pa.concat_arrays([each.rows for each in parts]), [flaw for each in parts for flaw in each.flaws])
+
+
+def _rows_at_once(columns: list[Target], values: pa.Array) -> int:
+    rows = max(_CELLS_AT_ONCE // len(columns), 1)
+    _, offsets, _ = cols.ByteColumn.of(values).arrays
+    size = int(offsets[-1] - offsets[0])
+    if size <= _LISTS_BYTES_AT_ONCE or not any(each.is_list for each in columns):
+        return rows
+    return min(rows, max(len(values) * _LISTS_BYTES_AT_ONCE // size, 1))
 
 
 def _decode(programs: Programs, columns: list[Target], values: pa.Array, starts: NDArray[np.int64]) -> Decoded:

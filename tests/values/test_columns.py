@@ -228,3 +228,13 @@ def test_default_that_is_endless_is_a_flaw() -> None:
     reader = {"type": "record", "name": "R", "fields": [{"name": "c", "type": items, "default": [{}] * 200}]}
     found = decoded("{a:int}", json.dumps(reader), [b"\x02"])
     assert [tuple(each) for each in found.flaws] == [(0, "c: a default has too many values")]
+
+
+def test_lists_of_large_rows_are_read_a_few_rows_at_a_time() -> None:
+    schema = "{a:array<?X{x:int, y:?string}>}"
+    row = zigzag(200_000) + b"\0" * 199_999 + b"\x02\x02\0" + b"\0"
+    found = decoded(schema, schema, [row, row[:-1], None, row, b"\0", row, row, row, row])
+    assert [tuple(each) for each in found.flaws] == [(1, "a: it ends too early")]
+    sizes = [None if each is None else len(each["a"]) for each in (found.rows[at].as_py() for at in (0, 1, 2, 4, 8))]
+    assert sizes == [200_000, None, None, 0, 200_000]
+    assert found.rows[8].as_py()["a"][-1] == {"x": 1, "y": None}
