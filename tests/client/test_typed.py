@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from broker_core.base.errors import ConfigError, IncompatibleSchemaError, UnreadableValueError, UsageError
@@ -202,6 +203,18 @@ def test_payloads_that_are_made_already_are_looked_at(client: Client, topic: str
     plain, typed, null = take(client.create_reader(topic, schema=AutoConsumeSchema()), 3)
     assert (plain.decoded, typed.decoded, null.decoded) == (b"anything", {"name": "Ann", "age": 3}, None)
     assert [plain.schema_version, typed.schema_version, null.schema_version] == [None, 0, 0]
+
+
+def test_rows_name_the_version_of_the_topic(client: Client, topic: str) -> None:
+    """10.20: rows are payloads, which nobody looks at."""
+    client.create_producer(topic, schema=PEOPLE).close()
+    rows = pa.record_batch({"value": pa.array([PEOPLE.encode(Person("Ann")), None], pa.binary())})
+    for schema in (AutoProduceSchema(), PEOPLE, PEOPLE.info):
+        with client.write_rows(topic, schema=schema) as writer:
+            writer.write(rows)
+    messages = take(client.create_reader(topic, schema=PEOPLE), 6)
+    assert [each.decoded for each in messages] == [Person("Ann"), None] * 3
+    assert {each.schema_version for each in messages} == {0}
 
 
 def test_key_of_a_separated_pair_is_the_messages(client: Client, service: Service, topic: str) -> None:

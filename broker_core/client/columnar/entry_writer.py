@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -33,7 +34,9 @@ from broker_core.client.connecting.gathered import open_all
 from broker_core.client.connecting.network import Network
 from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.connecting.waiting import settle
+from broker_core.client.producing.producer import topic_schema
 from broker_core.client.producing.send_lane import OutgoingEntry, SendLane
+from broker_core.client.schemas.auto import AutoProduceSchema
 from broker_core.client.settings.config import ProducerConfig, WriterConfig
 from broker_core.client.transactions.transaction import AsyncTransaction
 from broker_core.wire.batch import (
@@ -151,6 +154,8 @@ class AsyncEntryWriter:
             txn.check_open(network)
         if config.chunking_enabled:
             check_can_be_chunked(topic)
+        if isinstance(config.schema, AutoProduceSchema):
+            config = msgspec.structs.replace(config, schema=await topic_schema(network, topic))
         partitions = await network.partitions(topic, f"create a writer of {topic}", create=True)
         writer = cls(network, topic, partitions, config, window, txn)
         if not config.lazy_start_partitioned_producers:

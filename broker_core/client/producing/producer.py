@@ -318,6 +318,12 @@ class PartitionProducer:
             logger.exception("producer callback failed topic=%s", self.lane.topic)
 
 
+async def topic_schema(network: Network, topic: TopicName) -> AutoProduceSchema:
+    """The schema that ``topic`` has now, for payloads that are made already."""
+    latest = await network.schemas.get(topic)
+    return AutoProduceSchema(None if latest is None else latest.info)
+
+
 class AsyncProducer:
     """Sends messages to one topic. Made by ``AsyncClient.create_producer``."""
 
@@ -342,9 +348,7 @@ class AsyncProducer:
         if config.chunking_enabled:
             check_can_be_chunked(topic)
         if isinstance(config.schema, AutoProduceSchema):
-            latest = await network.schemas.get(topic)
-            bound = AutoProduceSchema(None if latest is None else latest.info)
-            config = msgspec.structs.replace(config, schema=bound)
+            config = msgspec.structs.replace(config, schema=await topic_schema(network, topic))
         partitions = await network.partitions(topic, f"create a producer of {topic}", create=True)
         producer = cls(network, topic, config, partitions)
         await (open_all if config.access_mode == "shared" else open_first_alone)(producer._parts)
