@@ -25,6 +25,7 @@ PAIRS: Final = (
 ANY_SCHEMA: Final = (
     "test_who_takes_any_schema_reads_each_message_by_its_own",
     "test_who_takes_any_schema_reads_messages_without_one",
+    "test_who_takes_any_schema_reads_a_mix",
     "test_who_takes_any_schema_is_no_obstacle_to_the_first",
     "test_bytes_of_the_topics_schema_are_sent_by_who_asks_for_it",
     "test_bytes_are_sent_where_there_is_no_schema_to_ask_for",

@@ -161,6 +161,17 @@ def test_who_takes_any_schema_reads_messages_without_one(cell: Cell) -> None:
     assert take_values(consumer, 1) == ["plain"]
 
 
+def test_who_takes_any_schema_reads_a_mix(cell: Cell) -> None:
+    """10.14, 10.16: S-AUTO-1, messages with a version among such without one, by the topic's schema or as bytes."""
+    topic = cell.topic()
+    consumer = cell.consumer(topic, schema=AUTO_CONSUME)
+    producer = cell.producer(topic, schema=STRING)
+    producer.send(typed("a"))
+    cell.send(topic, ["b"])
+    producer.send(typed("c"))
+    assert [each.value.strip('"') for each in take(consumer, 3)] == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
 def test_who_takes_any_schema_reads_pairs_of_several_versions(cell: Cell, encoding: str) -> None:
     """10.6, 10.16: S-AUTO-2."""
