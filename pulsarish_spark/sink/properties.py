@@ -35,7 +35,10 @@ def row_words(rows: pa.RecordBatch, row: int) -> str:
     if isinstance(key, bytes):
         with contextlib.suppress(UnicodeDecodeError):
             key = key.decode()
-    return "a row without a key" if key is None else f"the row with the key {shown_name(key)}"
+    if key is None:
+        return "a row without a key"
+    # A key that has a schema may be of any type.
+    return f"the row with the key {shown_name(key if isinstance(key, str | bytes) else str(key))}"
 
 
 def _pairs(rows: pa.RecordBatch, name: str) -> pa.ListArray:

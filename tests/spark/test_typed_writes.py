@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from broker_core.client import Client
 from broker_core.schemas.info import SchemaType, VersionedSchema
-from tests.schemas.infos import key_value
+from tests.schemas.infos import INT32, key_value
 from tests.spark.brokers import Broker
 from tests.spark.conftest import failure
 from tests.spark.queries import finish
@@ -257,6 +257,13 @@ def test_keys_have_a_schema_of_their_own(spark: SparkSession, cell: Broker, topi
     rows = back(spark, cell, topic, columns="key,value,partition").collect()
     assert sorted((each.key, each.value.id) for each in rows) == [(each, each) for each in range(9) for _ in "ab"]
     assert len({(each.key, each.partition) for each in rows}) == 9
+
+
+def test_row_is_named_by_its_key_of_any_type(spark: SparkSession, broker: Broker, topic: str) -> None:
+    send(broker, topic, key_value(INT32, ORDER, "SEPARATED"), [])
+    frame = spark.sql("SELECT 7 AS key, named_struct('id', cast(null AS bigint)) AS value")
+    told = failure(lambda: save(frame, broker, topic, valueFormat="schema"))
+    assert "the row with the key '7' cannot be written: value.id is null, which its schema does not have" in told
 
 
 def test_keys_that_are_records_make_the_round_trip(spark: SparkSession, broker: Broker, topic: str) -> None:
