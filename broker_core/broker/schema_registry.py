@@ -65,10 +65,6 @@ _ALL_ARE_READ: Final = (Strategy.BACKWARD_TRANSITIVE, Strategy.FULL_TRANSITIVE, 
 """Strategies by which the schema of a consumer is held against all versions."""
 
 
-class SchemaLostError(ServerError):
-    """A version that may have been told to clients, and that damage has taken."""
-
-
 @dataclass(frozen=True, slots=True)
 class Admission:
     """A schema that may be used: its version, and what is to be stored if that is a new one."""
@@ -103,11 +99,11 @@ class SchemaRegistry:
         return self._latest(schema_id(name))
 
     def version(self, name: TopicName, version: int, *, live: bool = False) -> Entry | None:
-        """A version, also one from before a deletion, unless it has to be ``live``. SchemaLostError: nobody knows."""
+        """A version, also one from before a deletion, unless it has to be ``live``. ServerError: damage took it."""
         of = schema_id(name)
         row = self._table.get(of, version)
         if row is None and 0 <= version < max(self._table.lost_below, self._table.last_version(of)):
-            raise SchemaLostError(
+            raise ServerError(
                 f"version {version} of the schema of {name.base} is unknown: the catalogue was damaged and has lost "
                 "changes, this version perhaps among them",
                 hint="let whoever wrote the messages say which schema that was; pulsarish doctor tells of the damage",

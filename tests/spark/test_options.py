@@ -417,7 +417,8 @@ READ_ERRORS = [
             'option columns="weather" is not valid: there is no column weather; there are key, value, topic, '
             "partition, offset, timestamp, timestampType, message_id, publish_time, event_time, properties, "
             "ordering_key, key_is_bytes, headers, producer_name, sequence_id, schema_version, replicated_from, "
-            "redelivery_count, __key, __topic, __messageId, __publishTime, __eventTime, __messageProperties, and all; "
+            "redelivery_count, raw_value, bad_record, __key, __topic, __messageId, __publishTime, __eventTime, "
+            "__messageProperties, and all; "
             'example: .option("columns", "key,value,message_id")'
         ),
     ),

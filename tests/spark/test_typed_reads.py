@@ -179,7 +179,7 @@ def test_spark_shows_the_reason_at_load(spark: SparkSession, cell: Broker, topic
         ({"valueFormat": "string", "schemaVersion": "1"}, "schemaVersion means nothing with valueFormat=string"),
         ({"valueFormat": "avro", "valueSchema": "{"}, 'option valueSchema="{" is not valid'),
         ({"valueFormat": "string", "onBadRecord": "dead-letter"}, "needs the topic that bad records go to"),
-        ({"valueFormat": "thrift"}, "it takes one of raw, schema, avro, json, string"),
+        ({"valueFormat": "thrift"}, "it takes one of raw, schema, avro, json, primitive, string"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, str], error: str) -> None:

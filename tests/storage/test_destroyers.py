@@ -122,7 +122,7 @@ def test_changes_that_neither_file_has_any_more_are_told(behind: int) -> None:
     store = open_store(image)
     assert list(store.catalogue.tenants.all()) == [f"tenant-{number}" for number in range(5 - behind)]
     (damage,) = store.recovery.damages
-    assert "are lost: names and settings are as before them" in str(damage)
+    assert "are lost: names, settings and schemas are as before them" in str(damage)
     store.close()
     again = open_store(image)
     assert not again.recovery.damages, "it is told once"
