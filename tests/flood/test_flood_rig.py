@@ -58,6 +58,7 @@ def harmed(tmp_path: Path) -> Iterator[Target]:
         "maxMessagePublishBufferSizeInMB": 1,
         "maxUnsentOutputSizeInMB": 1,
         "managedLedgerCacheSizeMbytes": 1,
+        "maxSchemaBytesInAll": 100_000,
         "maxMessageSize": 100_000,
     }
     under_attack = Target(tmp_path, small)
@@ -69,7 +70,7 @@ def harmed(tmp_path: Path) -> Iterator[Target]:
     ("harm", "told"),
     [
         ("work 30", ["a turn took"]),
-        ("hold 150", ["the process had", "were not given back"]),
+        ("hold 250", ["the process had", "were not given back"]),
         ("hold 50", ["were not given back"]),
         ("", []),
     ],
