@@ -114,7 +114,7 @@ def latest_prices(client: Client, topic: str) -> dict[str, float]:
 
 
 def bytes_that_are_no_order(client: Client, topic: str) -> str:
-    """What a reader is told of a payload that its producer has not looked at."""
+    """The error that a reader gets for a payload that its producer has not looked at."""
     with client.create_producer(topic, schema=ORDERS.info) as producer:  # the schema's name, and any bytes
         bad = producer.send(b"\x06\x00\x14Os")
     with client.create_reader(topic, bad, inclusive=True, schema=ORDERS) as reader:

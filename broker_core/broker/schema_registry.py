@@ -52,7 +52,7 @@ _BYTES_A_JOB: Final = 64 * 1024
 """Versions that one job compares with: some milliseconds, then others have their turn on the thread."""
 
 _OF_A_LARGE_ONE: Final = 16
-"""So many times more versions are compared with a large schema in one job, as that is parsed in each."""
+"""Factor by which more versions are compared with a large schema in one job, as that is parsed in each."""
 
 WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of all large schemas that are looked at, or wait for it, some seconds; a client with one more is to come again:
@@ -198,7 +198,7 @@ class SchemaRegistry:
                 return Admission(of, self._table.next_version(of), info, fingerprint, is_new=True)
 
     def _state(self, of: str) -> tuple[int, int]:
-        """What differs when the versions of a topic do: those that come behind a deletion of all have old numbers."""
+        """Numbers that differ when the versions of a topic do: versions behind a deletion of all have old numbers."""
         return self._table.last_version(of), self._table.deletions
 
     def _check_size(self, name: TopicName, info: SchemaInfo) -> None:

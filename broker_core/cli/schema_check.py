@@ -30,7 +30,7 @@ class Verdict:
 
     @property
     def advice(self) -> list[str]:
-        """What to know before the schema is used."""
+        """Warnings to know before the schema is used."""
         dropped = "the topic will not have its aliases: by them alone a schema is no other one"
         return [each for each in (self._order, dropped if self.drops_aliases else "") if each]
 

@@ -75,7 +75,7 @@ class DecodedValues:
 
 
 class Payload(NamedTuple):
-    """What a message carries. ``key``: that of a pair whose keys are those of messages (``has_key``)."""
+    """Parts of a message. ``key``: that of a pair whose keys are those of messages (``has_key``)."""
 
     value: bytes | None
     key: bytes | None = None

@@ -63,7 +63,7 @@ class Programs:
 
     @property
     def lists(self) -> NDArray[np.int64]:
-        """What nodes refer to: symbols, and lists of nodes."""
+        """Numbers that nodes refer to: symbols, and lists of nodes."""
         return self._arrays[1]
 
     @property

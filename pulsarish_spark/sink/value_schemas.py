@@ -64,7 +64,7 @@ class ValueSchemas:
 
     @classmethod
     def of(cls, writing: ValueWriting, schema: sql.StructType, column_names: str) -> ValueSchemas | None:
-        """Those of rows of ``schema``, None where values are bytes; ConfigError for a column that has no schema."""
+        """The schemas of such rows, None where values are bytes; ConfigError for a column that has no schema."""
         if not writing.is_typed:
             return None
         fields = {own_name(each.name, column_names): each for each in schema.fields}

@@ -44,7 +44,7 @@ class BadRecordError(PulsarishError):
 
 
 class BadRecords:
-    """What is done about the bad records of one partition, by the name that it has on the broker."""
+    """The handling of bad records of one partition, by the name that it has on the broker."""
 
     def __init__(self, client: Client, name: str, partition: int, rules: ValueRules) -> None:
         """``partition``: of ids, -1 where there is none."""

@@ -35,7 +35,7 @@ CLIENTS: Final = (*IN_PYTHON, "java", "go", "rust")
 WITH_TRANSACTIONS: Final = ("ours", "java", "go")
 """Clients that can begin one; ``test_clients_have_transactions`` shows that the others cannot."""
 WITHOUT_VALUES: Final = ("rust",)
-"""Those that send schemas, and leave values to their users."""
+"""Clients that send schemas, and leave values to their users."""
 
 IMPATIENCE_MS: Final = 2_000
 """How long a behaviour that must fail waits for a message, which is as long as it takes on most machines."""

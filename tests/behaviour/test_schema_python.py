@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the official Python client has for schemas and others have not, on both brokers (semantics 10)."""
+"""Features of schemas that the official Python client alone has, on both brokers (semantics 10)."""
 
 from __future__ import annotations
 

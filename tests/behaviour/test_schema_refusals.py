@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is refused because of a schema: by strategies, by validation, without auto update (semantics 10.7 to 10.15)."""
+"""Refusals because of a schema: by strategies, by validation, without auto update (semantics 10.7 to 10.15)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def where(request: pytest.FixtureRequest, broker: RunningBroker) -> Sequence[str
 
 @pytest.fixture(autouse=True)
 def no_admin_where_it_is_guessed() -> Iterator[None]:
-    """Nobody answers at the port where an admin REST would be looked for."""
+    """No server answers at the port where an admin REST would be looked for."""
     port = HeldPort()
     with patch("broker_core.cli.target.HTTP_PORT_DEFAULT", port.number):
         yield

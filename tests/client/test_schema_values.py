@@ -251,7 +251,7 @@ def test_class_that_no_schema_has_is_refused() -> None:
 
 
 def expected(schema: AvroType, shown: Any) -> Any:
-    """What columns show, as one value of Python."""
+    """The rows of columns, as one value of Python."""
     if shown is None:
         return None
     match schema:
@@ -395,7 +395,7 @@ def test_json_bomb_is_a_misfit() -> None:
 
 
 def test_fixed_of_another_length_is_a_misfit_in_json() -> None:
-    """Whatever it stands for."""
+    """With and without a logical type."""
     for logical in ({}, {"logicalType": "uuid"}):
         fixed = {"type": "fixed", "name": "F", "size": 16, **logical}
         schema = JsonSchema(None, json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": fixed}]}))

@@ -132,7 +132,7 @@ def test_records_check_their_fields() -> None:
 
 @pytest.mark.parametrize("kind", [AvroSchema, JsonSchema])
 def test_fields_may_have_any_name(kind: Any) -> None:
-    """Those of methods and of the arguments of fields, too."""
+    """Names of methods and of the arguments of fields, too."""
 
     class Odd(ours.Record):
         schema = ours.String()  # type: ignore[assignment]

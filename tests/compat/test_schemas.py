@@ -177,5 +177,5 @@ def test_pulsar_admin_ends_as_on_apache_pulsar(
 
 
 def _shown(text: str) -> str:
-    """What a command prints, without times and places, and without the words of a failure."""
+    """The output of a command, without times and places, and without the words of a failure."""
     return "" if failures(text) else re.sub(r'"(timestamp|ledgerId|entryId)"\s*:\s*\d+', "", text).strip()

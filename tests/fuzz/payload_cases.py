@@ -40,7 +40,7 @@ _PLAIN: Final = (
     "{i:?long, d:?double, f:?float, n:?int, s:?string, b:?boolean, l:?array<X{x:?string}>, "
     'r:?Y{z:?int}, e:?enum<A,B>, t:?long timestamp-millis, k:int date=0, c:string="x"}'
 )
-"""What Arrow's reader of JSON takes as it is."""
+"""Schema whose values Arrow's reader of JSON takes as they are."""
 _MORE: Final = (
     {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
     {"name": "o", "type": {"type": "long", "logicalType": "timestamp-nanos"}},

@@ -39,7 +39,7 @@ _UNKNOWN: Final = (2, -1, 2**63 - 1, -(2**63))
 
 @dataclass(slots=True)
 class Found:
-    """What a run has come across. ``mutated``: payloads; ``flaws``: those of them that are none."""
+    """Counts of a run. ``mutated``: payloads; ``flaws``: those of them that are none."""
 
     mutated: int = 0
     flaws: int = 0

@@ -27,7 +27,7 @@ TEXTS_MAX: Final = 5
 
 
 class Kind(Enum):
-    """What a client did."""
+    """One call of a client."""
 
     ADD = "add"
     """A schema was brought; ``version`` None: the outcome is unknown, or nobody is told it."""
@@ -57,7 +57,7 @@ class Event:
 
 @dataclass(slots=True)
 class Verdict:
-    """What the rules found. ``broken``: violations by rule; ``texts``: some in words."""
+    """Findings of the rules. ``broken``: violations by rule; ``texts``: some in words."""
 
     events: dict[str, int] = field(default_factory=dict)
     versions: int = 0

@@ -47,7 +47,7 @@ def _lose_changes() -> None:
 
 
 def _answer_early() -> None:
-    """Nobody waits until changes are durable, and these take their time."""
+    """The broker does not wait until changes are durable, and these take their time."""
     _replace(GroupCommit, "recorded", property(lambda _self: True))
     _replace(GroupCommit, "when_recorded", lambda _self, on_durable: on_durable(None))
     _replace(CatalogueFile, "append", lambda _self, _changes: None)

@@ -36,7 +36,7 @@ _FIELDS: Final = 14
 _COMMENTS_BYTES: Final = (0, 0, 0, 100, 1000, 4000)
 """Comments, which do not count in a schema, make the catalogue grow, so that kills hit its rewriting."""
 _AT_ONCE: Final = 4
-"""So many schemas of a topic are brought in the same while."""
+"""Schemas of a topic that are brought in the same while."""
 _PIPELINED: Final = 64
 
 NONE_DELETED: Final = "plain"
@@ -87,7 +87,7 @@ def schema(topic: Topic, number: int, chance: random.Random) -> SchemaInfo:
 
 @dataclass(slots=True)
 class Notes:
-    """What all clients did. ``numbers``: of each text that was brought, its schema."""
+    """Calls of all clients. ``numbers``: of each text that was brought, its schema."""
 
     events: list[Event] = field(default_factory=list)
     refused: int = 0
@@ -131,7 +131,7 @@ class Notes:
         self.refused += 1
 
     def broker_is_dead(self) -> None:
-        """What was under way has come to its end; a question without an answer says nothing."""
+        """Calls under way have come to their end; a question without an answer says nothing."""
         now = time.monotonic()
         asked = (Kind.READ, Kind.LATEST)
         self.events = [each for each in self.events if each.kind not in asked or each.ended <= now]

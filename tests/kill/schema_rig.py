@@ -52,7 +52,7 @@ _POLL_S: Final = 0.002
 
 @dataclass(slots=True)
 class Summary:
-    """What a run comes to."""
+    """The outcome of a run."""
 
     seed: int
     kills: int = 0

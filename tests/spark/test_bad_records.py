@@ -136,7 +136,7 @@ def test_dead_letters_are_the_messages_as_they_were(cell: Broker, start: Start, 
 
 
 def test_dead_letter_may_be_larger_than_an_entry(cell: Broker, topic: str) -> None:
-    """What came in chunks goes on in chunks."""
+    """A record that came in chunks goes on in chunks."""
     bad, large = f"{topic}-bad", BAD + bytes(6_000_000)
     send(cell, topic, ORDER, [large], producer={"chunking_enabled": True, "batching_enabled": False})
     assert read(cell, topic, onBadRecord="dead-letter", deadLetterTopic=bad) == []
@@ -204,7 +204,7 @@ def test_version_that_the_topic_does_not_have(cell: Broker, topic: str) -> None:
 def test_made_up_versions_cost_a_bounded_number_of_questions(
     cell: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever writes messages chooses the version that they name: all are bad records, and two are asked for."""
+    """Writers of messages choose the version that they name: all are bad records, and two are asked for."""
     monkeypatch.setattr(typed_rows, "UNREADABLE_MAX", 2)
     asked: list[int | None] = []
     get_schema = Client.get_schema
@@ -227,7 +227,7 @@ def test_made_up_versions_cost_a_bounded_number_of_questions(
 
 
 def test_version_of_another_type_is_a_bad_record(cell: Broker, topic: str) -> None:
-    """What the target has no place for."""
+    """A value that the target has no place for."""
     send(cell, topic, ORDER, orders(ORDER, 1))
     wanted = '{"type":"record","name":"Order","fields":[{"name":"id","type":"string"}]}'
     with pytest.raises(BadRecordError, match="schema version 0, cannot be decoded: "):

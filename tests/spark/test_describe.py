@@ -255,7 +255,7 @@ def test_the_start_of_a_queue_is_unknown(cell: Broker, topic: str) -> None:
 
 
 def test_columns_are_told_as_the_read_has_them(broker: Broker, topic: str) -> None:
-    """Those of the topic's newest schema, in Spark's words; of bytes it says that there is a schema."""
+    """Columns of the topic's newest schema, in Spark's words; of bytes it says that there is a schema."""
     fields = [
         {"name": "id", "type": "long"},
         {"name": "tags", "type": {"type": "array", "items": ["null", "string"]}, "default": []},

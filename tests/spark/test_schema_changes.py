@@ -57,7 +57,7 @@ def test_difference_is_told_by_columns(
     changed: tuple[str, ...],
     objections: int,
 ) -> None:
-    """What a new DataFrame would have, by paths and Spark's types; and why rows cannot be read meanwhile."""
+    """Columns that a new DataFrame would have, by paths and Spark's types; and why rows cannot be read meanwhile."""
     found = change_of("t", VersionedSchema(newest, 3), TypedValues(query, 2))
     assert (found.version, found.added, found.removed, found.changed) == (3, added, removed, changed)
     assert len(found.objections) == objections

@@ -58,7 +58,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 
 
 class _Found(NamedTuple):
-    """What a client makes of a payload: ``value``, or why it makes nothing of it."""
+    """The outcome of a payload at a client: ``value``, or why it makes nothing of it."""
 
     value: Any = None
     error: str = ""
@@ -135,7 +135,7 @@ def test_known_differences_of_java_are_there(oracle: Oracle) -> None:
 
 
 def _shown(kind: str, said: str) -> Any:
-    """What a column shows of a value that Java has written."""
+    """The cell of a value that Java has written."""
     match kind:
         case "BOOLEAN":
             return said == "true"

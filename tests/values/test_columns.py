@@ -115,7 +115,7 @@ def test_bad_row_is_null_and_told(schema: str, data: bytes, reason: str) -> None
 @given(definitions(), st.data())
 @settings(max_examples=300)
 def test_damaged_rows_never_harm(made: Any, data: st.DataObject) -> None:
-    """Whatever the bytes are, each row is a value, or null and told; the others are what they were."""
+    """Each row of any bytes is a value, or null and told; the others are what they were."""
     try:
         schema = parse(json.dumps(made))
         programs = Programs(targets_of(schema), schema)

@@ -28,7 +28,7 @@ _Read: TypeAlias = Callable[[Message], Any]
 
 
 class _Known(NamedTuple):
-    """What reads a version, and the time when that was asked for."""
+    """The reader of a version, and the time when that was asked for."""
 
     read: _Read
     asked_s: float

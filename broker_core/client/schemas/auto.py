@@ -26,7 +26,7 @@ _SCHEMAS: Final[Mapping[SchemaType, Callable[[], Schema[Any]]]] = {
 
 
 class AutoConsumeSchema(Schema[Any]):
-    """Whatever a topic has: each message by the version with which it was written.
+    """The schema that a topic has: each message is read by the version with which it was written.
 
     Records are dicts, pairs ``KeyValue``, Protobuf messages those of their descriptors, and what names no version, or
     one of a type without meaning to readers, is bytes. A topic gets no schema from it, and refuses it never.

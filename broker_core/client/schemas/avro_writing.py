@@ -240,7 +240,7 @@ def _logical(schema: Primitive | Fixed, write: Write) -> Write:
 
 
 def _absent(field: Field) -> bytes | None:
-    """What is written for a field that is not given; None where it has to be."""
+    """The value that is written for a field that is not given; None where it has to be."""
     if not isinstance(field.default, NoDefault) and fits(field.type, field.default, STEPS_MAX):
         return encoded_default(field.type, field.default)
     if isinstance(field.type, Union):

@@ -184,6 +184,6 @@ def check_schema(schema: object) -> None:
 
 
 def info_of(schema: AnySchema | None) -> SchemaInfo | None:
-    """What brokers are told of a schema; None if it says no more than that values are bytes."""
+    """The schema as brokers are told of it; None if it says no more than that values are bytes."""
     info = schema.info if isinstance(schema, Schema) else schema
     return None if info is None or info.is_none else info

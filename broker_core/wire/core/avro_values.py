@@ -289,7 +289,7 @@ def _span(walk: _Walk, node: cython.longlong, at: cython.Py_ssize_t, size: cytho
 @cython.nogil
 @cython.exceptval(check=False)
 def _choice(walk: _Walk, node: cython.longlong, at: cython.Py_ssize_t) -> tuple[cython.longlong, cython.Py_ssize_t]:
-    """What ``lists`` has for the number of a branch or a symbol, and where that number ends; -1 for a flaw."""
+    """The item of ``lists`` for the number of a branch or a symbol, and where that number ends; -1 for a flaw."""
     number: cython.longlong
     number, at = _zigzag(walk, node, at)
     if at < 0:
