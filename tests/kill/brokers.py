@@ -114,3 +114,17 @@ class BrokerSeries:
             self._cold.wait()
             self._cold.stdout.close()
             self._cold = None
+
+
+def look_at_log_and_disk(folder: Path) -> list[str]:
+    """Failures that the log of a series' brokers, and ``pulsarish doctor`` on what they have left, tell of. ``folder``:
+    where the log and the directory ``data`` are."""
+    failures = []
+    log = (folder / "broker.log").read_text(errors="replace")
+    if "Traceback" in log:
+        failures.append("the broker failed inside: " + log[log.index("Traceback") :][:2000])
+    command = [PULSARISH, "doctor", "--data-dir", str(folder / "data")]
+    doctor = subprocess.run(command, capture_output=True, text=True, check=False)
+    if doctor.returncode:
+        failures.append(f"pulsarish doctor: {doctor.stdout}{doctor.stderr}")
+    return failures

@@ -16,7 +16,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,7 +27,7 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.names import TopicName
 from broker_core.client.admin import AdminApi
 from tests.kill import schema_liar
-from tests.kill.brokers import PULSARISH, BrokerSeries
+from tests.kill.brokers import BrokerSeries, look_at_log_and_disk
 from tests.kill.rig import COLD_START_EVERY, KILLED_WHILE_STARTING, STARTING_MAX_S, STOPPED_IN_ORDER
 from tests.kill.schema_history import Kind, Verdict, check
 from tests.kill.schema_load import TOPICS, Crowd, Notes, read_all
@@ -116,7 +115,7 @@ class Rig:
         self.summary.refused = self._notes.refused
         if self.summary.refused > _REFUSED_MAX * self.summary.verdict.events.get(Kind.ADD.value, 0):
             self.summary.failures.append("so many schemas were refused that the run says little")
-        self._look_at_log_and_disk()
+        self.summary.failures += look_at_log_and_disk(self._folder)
         if not self.summary.holds:
             (self._folder / EVENTS_FILE).write_text("\n".join(map(str, self._notes.events)))
         self.summary.seconds = time.monotonic() - self._began
@@ -161,15 +160,6 @@ class Rig:
             brokers.kill()
             self.summary.kills += 1
         crowd.broker_is_dead()
-
-    def _look_at_log_and_disk(self) -> None:
-        log = (self._folder / "broker.log").read_text(errors="replace")
-        if "Traceback" in log:
-            self.summary.failures.append("the broker failed inside: " + log[log.index("Traceback") :][:2000])
-        command = [PULSARISH, "doctor", "--data-dir", str(self._folder / "data")]
-        doctor = subprocess.run(command, capture_output=True, text=True, check=False)
-        if doctor.returncode:
-            self.summary.failures.append(f"pulsarish doctor: {doctor.stdout}{doctor.stderr}")
 
     def _report(self) -> None:
         now = time.monotonic()

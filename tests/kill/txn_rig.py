@@ -33,7 +33,7 @@ from broker_core.client.admin import AdminApi
 from tests.apache_pulsar.start import TRANSACTIONS
 from tests.apache_pulsar.start import running as running_pulsar
 from tests.kill import txn_liar
-from tests.kill.brokers import PULSARISH, BrokerSeries
+from tests.kill.brokers import BrokerSeries, look_at_log_and_disk
 from tests.kill.load import STATE_FILE
 from tests.kill.rig import COLD_START_EVERY, KILLED_WHILE_STARTING, SETTINGS, STARTING_MAX_S
 from tests.kill.shared_state import Phase, SharedState
@@ -181,7 +181,7 @@ class Rig:
             self._verify(broker)
             if isinstance(broker, BrokerSeries):
                 broker.stop()
-                self._look_at_log_and_disk()
+                self.summary.failures += look_at_log_and_disk(self._folder)
         self.summary.seconds = time.monotonic() - self._began
         return self.summary
 
@@ -246,15 +246,6 @@ class Rig:
         for topic, late in late_histories(broker.service_url, broker.http_url).items():
             stuck = last_look(broker.service_url, late, [topic])
             self.summary.late[topic] = [*check(late).texts, *stuck]
-
-    def _look_at_log_and_disk(self) -> None:
-        log = (self._folder / "broker.log").read_text(errors="replace")
-        if "Traceback" in log:
-            self.summary.failures.append("the broker failed inside: " + log[log.index("Traceback") :][:2000])
-        command = [PULSARISH, "doctor", "--data-dir", str(self._folder / "data")]
-        doctor = subprocess.run(command, capture_output=True, text=True, check=False)
-        if doctor.returncode:
-            self.summary.failures.append(f"pulsarish doctor: {doctor.stdout}{doctor.stderr}")
 
     def _report(self, progress: int) -> None:
         now = time.monotonic()

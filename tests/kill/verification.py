@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +13,7 @@ from broker_core.base.positions import POSITION_EARLIEST, Position
 from broker_core.client import Client
 from broker_core.client.admin import AdminApi
 from broker_core.wire.batch import decode_entries
-from tests.kill.brokers import PULSARISH, BrokerSeries
+from tests.kill.brokers import BrokerSeries, look_at_log_and_disk
 from tests.kill.delivery_verification import check_delivery, read_whole_messages, receipts_of_whole_messages
 from tests.kill.history import Message, Slot, Verdict, check_topic
 from tests.kill.load import ROLES
@@ -140,13 +139,7 @@ def verify(summary: Summary, folder: Path, brokers: BrokerSeries, patience_s: fl
             summary.verdict.add(check_topic(topic, topics[topic], drained=drained))
         summary.verdict.add(check_delivery(loads, {topic: topics[topic].log for topic in _TOPICS}, client))
     brokers.stop()
-    log = (folder / "broker.log").read_text(errors="replace")
-    if "Traceback" in log:
-        summary.violations.append("the broker failed inside: " + log[log.index("Traceback") :][:2000])
-    command = [PULSARISH, "doctor", "--data-dir", str(folder / "data")]
-    doctor = subprocess.run(command, capture_output=True, text=True, check=False)
-    if doctor.returncode:
-        summary.violations.append(f"pulsarish doctor: {doctor.stdout}{doctor.stderr}")
+    summary.violations.extend(look_at_log_and_disk(folder))
 
 
 def read_log(client: Client, topic: str, violations: list[str]) -> dict[Slot, Message | None]:
