@@ -77,7 +77,7 @@ def _two(nanos: str) -> np.dtype[Any]:
 
 
 _LOCAL: Final = pa.timestamp("us")
-# What microseconds since 1970 have room for, and a day to spare.
+# Times for which microseconds since 1970 have room in 64 bits, but for a day or more to spare.
 _HELD_MS: Final = _within((1 << 63) // 1000 - _DAY_MS)
 _HELD_S: Final = _within((1 << 63) // 1_000_000 - _DAY_MS)
 _HELD_DAYS: Final = _within((1 << 63) // (_DAY_MS * 1000) - 1)
