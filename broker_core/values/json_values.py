@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
+from broker_core.schemas.avro.json_branches import shows_as_it_is
 from broker_core.schemas.avro.types import Array, Enum, Field, Fixed, Map, NoDefault, Primitive, Record, Union
 from broker_core.values.decoding import Decoded, Flaw, uuid_text
 from broker_core.values.targets import DURATION, Target
@@ -242,8 +243,9 @@ def _default(target: Target, field: Field, path: str) -> Any:
 
 
 def _member(target: Target, value: Any, path: str, is_default: bool = False) -> dict[str, Any]:
-    """The first member that takes the value: JSON does not say which one was meant."""
-    for name, part in zip(target.names, target.parts, strict=True):
+    """The first member that takes the value, and shows it as it is where one does: JSON does not say which."""
+    members = zip(target.names, target.parts, strict=True)
+    for name, part in sorted(members, key=lambda member: not shows_as_it_is(member[1].avro, value)):
         try:
             return {**dict.fromkeys(target.names), name: _shown(part, value, path, is_default)}
         except _MisfitError:

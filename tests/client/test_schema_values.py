@@ -386,6 +386,19 @@ def test_bomb_is_a_misfit(schema: str, data: bytes, reason: str) -> None:
         AvroSchema(None, definition(schema)).decode(data)
 
 
+@pytest.mark.parametrize(
+    ("branches", "value"),
+    [
+        ("[int | string]", "5"),
+        ("[enum<A,B ; default A> | boolean]", False),
+        ("[X{} | map<int>]", {"x": 1}),
+    ],
+)
+def test_branch_that_shows_json_as_it_is_comes_before_lax_ones(branches: str, value: Any) -> None:
+    schema = JsonSchema(None, definition(f"{{a:{branches}}}"))
+    assert schema.decode(json.dumps({"a": value}).encode()) == {"a": value}
+
+
 def test_json_bomb_is_a_misfit() -> None:
     """As JSON it can be read, and as a record within itself no more."""
     schema = JsonSchema(None, definition("{rest:array<R>}"))

@@ -51,6 +51,12 @@ def decoded(schema: str, rows: list[str | bytes | None]) -> Decoded:
         ("{a:int date}", '{"a": 1}', {"a": dt.date(1970, 1, 2)}),
         ("{a:long timestamp-millis}", '{"a": 5}', {"a": dt.datetime(1970, 1, 1, 0, 0, 0, 5000, dt.UTC)}),
         ("{a:[int | string]}", '{"a": "x"}', {"a": {"member0": None, "member1": "x"}}),
+        ("{a:[int | string]}", '{"a": "5"}', {"a": {"member0": None, "member1": "5"}}),
+        ("{a:[int | array<int>]}", '{"a": "5"}', {"a": {"member0": 5, "member1": None}}),
+        ("{a:[enum<A,B ; default A> | boolean]}", '{"a": false}', {"a": {"member0": None, "member1": False}}),
+        ("{a:[enum<A,B ; default A> | boolean]}", '{"a": "C"}', {"a": {"member0": "A", "member1": None}}),
+        ("{a:[X{} | map<int>]}", '{"a": {"x": 1}}', {"a": {"member0": None, "member1": [("x", 1)]}}),
+        ("{a:[X{b:int} | boolean]}", '{"a": {"b": 1, "c": 2}}', {"a": {"member0": {"b": 1}, "member1": None}}),
     ],
 )
 def test_value_is_taken_as_clients_write_it(schema: str, text: str, shown: dict[str, Any]) -> None:

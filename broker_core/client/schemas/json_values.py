@@ -15,6 +15,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from broker_core.client.schemas.avro_reading import avro_reader
@@ -23,6 +24,7 @@ from broker_core.client.schemas.logical_types import decimal_of_json, logical_na
 from broker_core.client.schemas.misfit import Misfit, wanted
 from broker_core.schemas.avro.defaults import fits
 from broker_core.schemas.avro.encoding import encoded_default
+from broker_core.schemas.avro.json_branches import shows_as_it_is
 from broker_core.schemas.avro.resolving import STEPS_MAX
 from broker_core.schemas.avro.types import Array, AvroType, Enum, Field, Fixed, Map, NoDefault, Primitive, Record, Union
 
@@ -184,8 +186,8 @@ class _Reading(_Walk):
         others = [each for each in schema.branches if each.kind != "null"]
         converts = [self.of(each) for each in others]
         one = converts[0] if len(converts) == 1 else None
-        choose = one or _first(converts, [lambda value: True] * len(converts), [each.kind for each in others])
-        return _or_null(choose)
+        tests = [partial(shows_as_it_is, each) for each in others] + [lambda value: True] * len(others)
+        return _or_null(one or _first(converts * 2, tests, [each.kind for each in others]))
 
     def leaf(self, schema: Primitive | Enum | Fixed) -> Convert:
         if isinstance(schema, Enum):
