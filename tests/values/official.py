@@ -24,6 +24,7 @@ from broker_core.schemas.avro.types import Array, AvroType, Enum, Fixed, Map, Pr
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.values.decoder import ValueDecoder
 from broker_core.values.targets import RecursiveSchemaError
+from tests.schemas.defaults import has_valid_defaults
 from tests.schemas.definitions import definitions, evolved
 from tests.values.data import EPOCH, data_of
 
@@ -72,18 +73,26 @@ def is_same(schema: AvroType, ours: Any, theirs: Any) -> bool:
         return ours is None and theirs is None
     match schema:
         case Record():
-            return ours.keys() == theirs.keys() and all(
-                is_same(each.type, ours[each.name], theirs[each.name]) for each in schema.fields
+            return (
+                isinstance(theirs, dict)
+                and ours.keys() == theirs.keys()
+                and all(is_same(each.type, ours[each.name], theirs[each.name]) for each in schema.fields)
             )
         case Array():
-            return len(ours) == len(theirs) and all(
-                is_same(schema.items, one, other) or _is_rounded(one, other)
-                for one, other in zip(ours, theirs, strict=True)
+            return (
+                isinstance(theirs, list)
+                and len(ours) == len(theirs)
+                and all(
+                    is_same(schema.items, one, other) or _is_rounded(one, other)
+                    for one, other in zip(ours, theirs, strict=True)
+                )
             )
         case Map():
             pairs = dict(ours)
-            return pairs.keys() == theirs.keys() and all(
-                is_same(schema.values, each, theirs[key]) for key, each in pairs.items()
+            return (
+                isinstance(theirs, dict)
+                and pairs.keys() == theirs.keys()
+                and all(is_same(schema.values, each, theirs[key]) for key, each in pairs.items())
             )
         case Enum():
             return bool(ours == theirs)
@@ -115,9 +124,13 @@ def has_crossed_names(schema: AvroType) -> bool:
 
 def is_known_of_python(writer: Any, reader: Any) -> bool:
     """Whether docs/schemas.md says why the Python client may see other values: it takes decimals for what they are to
-    their writer, and defaults of bytes for text."""
+    their writer, and defaults as they stand in the schema: those of bytes for text, and any value for any type."""
     text = json_text(reader)
-    return '"decimal"' in json_text(writer) or ('"default"' in text and ('"bytes"' in text or '"fixed"' in text))
+    return (
+        '"decimal"' in json_text(writer)
+        or ('"default"' in text and any(f'"{kind}"' in text for kind in ("bytes", "fixed", "array", "map")))
+        or not has_valid_defaults(parse(text))
+    )
 
 
 def _is_same_branch(schema: Union, ours: Any, theirs: Any) -> bool:

@@ -10,6 +10,7 @@ import base64
 import copy
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
@@ -26,6 +27,7 @@ from broker_core.schemas.avro.types import Array, AvroType, Map, Record, Union
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.values.decoder import ValueDecoder
 from tests.apache_pulsar.start import UnavailableError
+from tests.schemas.defaults import has_valid_defaults
 from tests.schemas.infos import INT32, STRING, key_value
 from tests.schemas.oracle import Oracle, running_oracle
 from tests.values.data import EPOCH
@@ -44,8 +46,21 @@ pytestmark = [pytest.mark.pulsar, pytest.mark.slow]
 
 RANDOM_EVOLUTIONS: Final = 3_000
 
-_TRIPS: Final = ("Invalid default for", "Duplicate field", "StackOverflow", "Illegal")
+_TRIPS: Final = (
+    "Invalid default for",
+    "Duplicate field",
+    "StackOverflow",
+    "Illegal",
+    "enum value 'null'",
+    "No default value for",
+)
 """Where Java fails for reasons of its own, as in tests/schemas/test_against_java.py."""
+
+_NO_ROOM: Final = ("a decimal has more than", "a number is too large")
+"""Why a column has no room for what clients give out; docs/schemas.md has both."""
+
+_BEYOND: Final = object()
+"""A day that Python has no date for, though columns do."""
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +101,14 @@ def by_us(evolution: Evolution) -> list[_Found]:
     count = len(evolution.payloads)
     rows, flaws = decoder.decode(pa.array(evolution.payloads, pa.binary()), pa.array(range(count), pa.int64()))
     reasons = dict(flaws)
-    return [_Found(rows[row].as_py(), reasons.get(row, "")) for row in range(count)]
+    return [_Found(_value(rows[row]), reasons.get(row, "")) for row in range(count)]
+
+
+def _value(cell: pa.Scalar) -> Any:
+    try:
+        return cell.as_py()
+    except OverflowError:
+        return _BEYOND
 
 
 def test_random_evolutions_are_read_as_the_clients_do(oracle: Oracle) -> None:
@@ -105,8 +127,12 @@ def test_random_evolutions_are_read_as_the_clients_do(oracle: Oracle) -> None:
         told["evolutions"] += 1
         reader = evolution.definitions[-1]
         for writer, data, ours in zip(evolution.definitions, evolution.payloads, by_us(evolution), strict=True):
+            if ours.value is _BEYOND or any(each in ours.error for each in _NO_ROOM):
+                told["without a value of Python's"] += 1
+                continue
             java, python = by_java(oracle, writer, reader, data), by_python(writer, reader, data)
-            tripped = any(each in java.error for each in _TRIPS)
+            has_misfits = bool(java.error) and not has_valid_defaults(parse(json_text(reader)))
+            tripped = has_misfits or any(each in java.error for each in _TRIPS)
             assert tripped or agree(reader, ours, java), (writer, reader, data, ours, java)
             told["rows as in Java"] += not tripped
             told["values as in Java"] += not tripped and not java.error
@@ -193,7 +219,7 @@ def test_primitives_that_java_writes_are_read(oracle: Oracle) -> None:
 
 
 def as_jackson(schema: AvroType, value: Any) -> Any:
-    """A value of a column as Java's clients write it: bytes in base64, times as numbers."""
+    """A value of a column as Java's clients write it: bytes in base64, times as numbers, no number as text."""
     if value is None:
         return None
     match schema:
@@ -211,7 +237,19 @@ def as_jackson(schema: AvroType, value: Any) -> Any:
             return {key: as_jackson(schema.values, each) for key, each in value}
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return float(value) if isinstance(value, Decimal) else plain(value)
+
+
+def without_nulls(value: Any) -> Any:
+    """A record with null in a field, and a map without that key, may be the same JSON."""
+    match value:
+        case dict():
+            return {key: without_nulls(each) for key, each in value.items() if each is not None}
+        case list():
+            return [without_nulls(each) for each in value]
+    return value
 
 
 def test_random_records_of_json_are_read_as_java_does(oracle: Oracle) -> None:
@@ -227,7 +265,7 @@ def test_random_records_of_json_are_read_as_java_does(oracle: Oracle) -> None:
         reader = evolution.definitions[-1]
         schema = parse(json_text(reader))
         written = by_us(Evolution([reader], evolution.payloads[-1:]))[0]
-        if written.error:
+        if written.error or written.value is _BEYOND:
             return
         text = json.dumps(as_jackson(schema, written.value)).encode()
         question = {"kind": "json", "reader": json_text(reader), "data": base64.b64encode(text).decode()}
@@ -235,7 +273,8 @@ def test_random_records_of_json_are_read_as_java_does(oracle: Oracle) -> None:
         info = SchemaInfo(SchemaType.JSON, json_text(reader).encode())
         found = ValueDecoder(info).decode(pa.array([text], pa.binary()), pa.nulls(1, pa.int64()))
         assert found.flaws == [], (reader, text)
-        assert as_jackson(schema, found.rows[0].as_py()) == json.loads(text), (reader, text)
+        shown = as_jackson(schema, found.rows[0].as_py())
+        assert without_nulls(shown) == without_nulls(json.loads(text)), (reader, text)
         compared += 1
 
     compare()
