@@ -11,15 +11,11 @@ Exit code 0: every rule holds. Else the folder stays.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
-import shutil
 import sys
-import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +24,7 @@ from broker_core.base.names import TopicName
 from broker_core.client.admin import AdminApi
 from tests.kill import schema_liar
 from tests.kill.brokers import BrokerSeries, look_at_log_and_disk
+from tests.kill.commands import exit_code, parser_of
 from tests.kill.rig import COLD_START_EVERY, KILLED_WHILE_STARTING, STARTING_MAX_S, STOPPED_IN_ORDER
 from tests.kill.schema_history import Kind, Verdict, check
 from tests.kill.schema_load import TOPICS, Crowd, Notes, read_all
@@ -171,26 +168,9 @@ class Rig:
 
 def main(arguments: list[str]) -> int:
     """The command; its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.kill.schema_rig", description="Kill, and check schemas.")
-    parser.add_argument("--kills", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    parser.add_argument("--lie", choices=schema_liar.LIES, default="", help="a bug, which must be found out")
-    parser.add_argument("--folder", type=Path, help="keep everything here")
-    parser.add_argument("--json", type=Path, help="write the summary here too")
+    parser = parser_of("schema_rig", "Kill, and check schemas.", kills=300, lies=schema_liar.LIES)
     chosen = parser.parse_args(arguments)
-    folder: Path = (chosen.folder or Path(tempfile.mkdtemp(prefix="schema-rig-"))).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    sys.stderr.write(f"seed {chosen.seed}, folder {folder}\n")
-    summary = Rig(folder, chosen.kills, chosen.seed, chosen.lie).run()
-    if chosen.json:
-        chosen.json.write_text(json.dumps(asdict(summary), indent=1))
-    sys.stdout.write(summary.text() + "\n")
-    if not summary.holds:
-        sys.stdout.write(f"everything is kept in {folder}\n")
-        return 1
-    if not chosen.folder:
-        shutil.rmtree(folder)
-    return 0
+    return exit_code("schema_rig", chosen, lambda at: Rig(at, chosen.kills, chosen.seed, chosen.lie).run())
 
 
 if __name__ == "__main__":

@@ -13,18 +13,14 @@ there is no anomaly. Else the folder stays: data, logs, notes.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -34,6 +30,7 @@ from tests.apache_pulsar.start import TRANSACTIONS
 from tests.apache_pulsar.start import running as running_pulsar
 from tests.kill import txn_liar
 from tests.kill.brokers import BrokerSeries, look_at_log_and_disk
+from tests.kill.commands import exit_code, parser_of
 from tests.kill.load import STATE_FILE
 from tests.kill.rig import COLD_START_EVERY, KILLED_WHILE_STARTING, SETTINGS, STARTING_MAX_S
 from tests.kill.shared_state import Phase, SharedState
@@ -263,28 +260,15 @@ def _create_topics(broker: Broker) -> None:
 
 def main(arguments: list[str]) -> int:
     """The command; its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.kill.txn_rig", description="Kill, and check transactions.")
+    parser = parser_of("txn_rig", "Kill, and check transactions.", kills=60, lies=txn_liar.LIES)
     parser.add_argument("--transactions", type=int, default=10_000)
-    parser.add_argument("--kills", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--broker", choices=BROKERS, default=BROKERS[0])
-    parser.add_argument("--lie", choices=txn_liar.LIES, default="", help="a bug, which must be found out")
-    parser.add_argument("--folder", type=Path, help="keep everything here")
-    parser.add_argument("--json", type=Path, help="write the summary here too")
     chosen = parser.parse_args(arguments)
-    folder: Path = (chosen.folder or Path(tempfile.mkdtemp(prefix="txn-rig-"))).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    sys.stderr.write(f"seed {chosen.seed}, folder {folder}\n")
-    summary = Rig(folder, chosen.broker, chosen.transactions, chosen.kills, chosen.seed, chosen.lie).run()
-    if chosen.json:
-        chosen.json.write_text(json.dumps(asdict(summary), indent=1))
-    sys.stdout.write(summary.text() + "\n")
-    if not summary.holds:
-        sys.stdout.write(f"everything is kept in {folder}\n")
-        return 1
-    if not chosen.folder:
-        shutil.rmtree(folder)
-    return 0
+
+    def run(folder: Path) -> Summary:
+        return Rig(folder, chosen.broker, chosen.transactions, chosen.kills, chosen.seed, chosen.lie).run()
+
+    return exit_code("txn_rig", chosen, run)
 
 
 if __name__ == "__main__":
