@@ -38,9 +38,9 @@ topic = f"orders-{uuid.uuid4().hex[:8]}"
 # %% [markdown]
 # ## The first schema
 #
-# It is an Avro definition, and payloads are JSON. A producer brings it along, the broker keeps it as version 0 and
-# refuses later ones that do not fit. `bad-orders` gets a subscription before there is anything in it: without one
-# nobody keeps dead letters.
+# An order's schema is an Avro definition, and payloads are JSON. A producer brings it along, the broker keeps it as
+# version 0 and refuses later ones that do not fit. `bad-orders` gets a subscription before there is anything in it:
+# without one nobody keeps dead letters.
 
 
 # %%
@@ -142,7 +142,7 @@ for change in changes:
 # %% [markdown]
 # ## The dead letter
 #
-# It has the bytes as they were sent, and says why they are here.
+# A letter has the bytes as they were sent, and says why they are here.
 
 # %%
 letter = letters.receive(60)
