@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which columns can be written as which types that have no parts, and how: the table of Avro's form, and of JSON's.
+"""Columns that can be written as types without parts, and how: the table of Avro's form, and of JSON's.
 
 Types widen as far as nothing is lost: whole numbers to longer ones, and to floating-point ones that hold them all.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which guarantee is in force: the one that was asked for, else exactly once where the brokers have transactions.
+"""The guarantee that is in force: the one that was asked for, else exactly once where the brokers have transactions.
 
 Only an answer of a broker counts: that it has no transactions, or that this role may not use them. A broker that cannot
 be reached, or is not ready, fails the batch. Spark makes a writer for each micro-batch in a process that it keeps while

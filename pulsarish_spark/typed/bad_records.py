@@ -54,7 +54,7 @@ class BadRecords:
         self._rules = rules
 
     def kept(self, rows: pa.RecordBatch, flaws: Sequence[Flaw]) -> pa.Array | None:
-        """Which of ``rows`` stay, if not all do; BadRecordError where there must be no bad ones."""
+        """A mask of the ``rows`` that stay, or None for all; BadRecordError where there must be no bad ones."""
         policy = self._rules.on_bad_record
         if policy == "fail":
             raise BadRecordError(self._told(rows, flaws[0]), hint=_WAY_OUT)

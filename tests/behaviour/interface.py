@@ -87,7 +87,7 @@ class Outgoing:
     sequence_id: int | None = None
     deliver_after_ms: int | None = None
     schema: SchemaChoice | None = None
-    """That of this message, where it is not the producer's."""
+    """The schema of this message, where it is not the producer's."""
     key_is_base64: bool = False
     """The key is that of a pair whose key and value are separated, made by hand."""
 
@@ -221,7 +221,7 @@ class AnyTableView(Protocol):
 
 
 class AnyTransaction(Protocol):
-    """What is sent and acknowledged in it counts once it is committed. Each call waits for the broker's answer."""
+    """A transaction, whose sends and acknowledgements count once it is committed. Each call waits for its answer."""
 
     def send(self, producer: AnyProducer, message: Outgoing) -> Id: ...
 

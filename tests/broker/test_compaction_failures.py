@@ -35,7 +35,7 @@ def _begun_again(table: Table, disk: SimDisk) -> Table:
 
 
 def _killed_in(table: Table, act: Callable[[Table], None]) -> list[SimDisk]:
-    """What a kill, and a power loss of each kind, leaves before each change of the disk that ``act`` makes."""
+    """The disks that a kill, and a power loss of each kind, leave before each change that ``act`` makes."""
     images: list[SimDisk] = []
     disk = table.world.disk
 

@@ -17,7 +17,7 @@ UNSET = [
     {"policy": "isAllowAutoUpdateSchema", "value": True},
     {"policy": "schemaValidationEnforced", "value": False},
 ]
-"""What is shown of a namespace for which nothing is set: of these Pulsar says so much."""
+"""Policies of a namespace for which nothing is set: Pulsar tells these."""
 
 
 @pytest.fixture

@@ -565,7 +565,7 @@ def test_transactions_with_asyncio(service: Service, topic: str) -> None:
 
 
 def test_whole_entries_are_acknowledged_in_a_transaction(client: Client, topic: str) -> None:
-    """Nobody is given them while it is open; then they are acknowledged."""
+    """No consumer gets the entries while the transaction is open; then they are acknowledged."""
     send(client, topic, 10, batched=False)
     with client.subscribe_entries(topic, "s", initial_position="earliest", queue_size=10) as consumer:
         entries = given_to(consumer, 10)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 
 
 class Summary(Protocol):
-    """What a run comes to: a dataclass that JSON takes."""
+    """The outcome of a run: a dataclass that JSON takes."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 

@@ -71,7 +71,7 @@ class Job:
         return Path(self.watch.folder)
 
     def sink_options(self) -> dict[str, str]:
-        """What a user says of the sink."""
+        """Options of the sink, as a user gives them."""
         return {
             "service.url": self.service_url,
             "topic": self.topic,
@@ -82,7 +82,7 @@ class Job:
         }
 
     def source_options(self) -> dict[str, str]:
-        """What a user says of the source: the name of the sink has both decide together."""
+        """Options of the source, as a user gives them: the name of the sink has both decide together."""
         return {
             "service.url": self.service_url,
             "topic": self.queue,
@@ -199,7 +199,7 @@ class Workers:
             self._fork()
 
     def run(self, writer: bytes, query: str, number: int, tasks: Sequence[Task]) -> list[Any]:
-        """What each task returns, or the text of its last failure."""
+        """The result of each task, or the text of its last failure."""
         work = [(writer, query, number, task) for task in tasks]
         for place, each in enumerate(work):
             self._pipes[place].send(each)
@@ -247,7 +247,7 @@ def _run_task(writer: bytes, query: str, number: int, task: Task) -> Any:
 
 
 def _rows_of_task(task: Task) -> Iterator[pa.RecordBatch]:
-    """What Spark hands the writer."""
+    """Batches of rows as Spark hands them to the writer."""
     if isinstance(task, tuple):
         reader, partition = task
         tables = [pa.Table.from_batches([each]) for each in pickle.loads(reader).read(partition)]

@@ -54,7 +54,7 @@ def serving_kafka() -> Iterator[Kafka]:
 
 
 def jars() -> str:
-    """Those of Spark's sink."""
+    """Jars of Spark's Kafka connector, for its class path."""
     return ",".join(map(str, connector_jars()))
 
 

@@ -32,7 +32,7 @@ def _write_again() -> None:
 
 
 def _keep_undecided() -> None:
-    """What earlier drivers have opened and not decided stays open."""
+    """Transactions that earlier drivers have opened and not decided stay open."""
     _replace(exactly_once, "abort_all", lambda _client, _txn_ids: None)
 
 

@@ -72,7 +72,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one play. ``faults``: processes, or trees of them, that were killed or paused."""
+    """The outcome of one play. ``faults``: processes, or trees of them, that were killed or paused."""
 
     broker: str
     protocol: str
@@ -164,7 +164,7 @@ class Play:
             feed(self._checkpoint, batch, rows_of(batch))
 
     def _while_away(self) -> None:
-        """What others do while no driver is there."""
+        """Work of others while no driver is there."""
 
     # -- faults
 

@@ -124,7 +124,7 @@ _ends = 0
 
 
 def watch(new: Watch) -> None:
-    """This process works for a query with that watch from now on."""
+    """Have this process work for a query with that watch from now on."""
     global _watch
     if _watch is None:
         _wrap()

@@ -42,7 +42,7 @@ AT_ONCE: Final = {"process": 3, "spark": 5}
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which kinds of faults, and how many in all on each broker; None: one of each kind."""
+    """Kinds of faults that are asked for, and how many in all on each broker; None: one of each kind."""
 
     brokers: Sequence[str]
     protocols: Sequence[str]
@@ -69,7 +69,7 @@ class Wanted:
 
 
 def run(wanted: Wanted, folder: Path, lie: str, at_once: int | None) -> Iterator[Outcome]:
-    """What came of each fault, when it is known."""
+    """The outcome of each fault, when it is known."""
     dice = random.Random(wanted.seed)
     plays = [(kind, dice.randrange(1_000_000)) for kind in wanted.kinds()]
     for broker in wanted.brokers:
@@ -82,7 +82,7 @@ def run(wanted: Wanted, folder: Path, lie: str, at_once: int | None) -> Iterator
 
 
 def run_kafka(wanted: Wanted, folder: Path) -> Iterator[Outcome]:
-    """What came of the faults that Kafka's sink is compared by."""
+    """Outcomes of the faults that Kafka's sink is compared by."""
     dice = random.Random(wanted.seed)
     plays = [(kind, dice.randrange(1_000_000)) for kind in KINDS]
     with serving_kafka() as server, closing(SparkSession(folder / "session", jars())) as session:

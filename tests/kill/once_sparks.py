@@ -106,7 +106,7 @@ class SparkSession:
         return number in self._answers
 
     def answer(self, number: int) -> Any:
-        """What came of it, when it is done."""
+        """The result of job ``number``, when it is done."""
         wait_until(lambda: self.is_done(number), f"Spark does not come to an end, see {self.log}")
         return self._answers[number]
 

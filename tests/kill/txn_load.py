@@ -227,7 +227,7 @@ class Feeding(Session):
 
 
 class Turn:
-    """Which consumer of a subscription takes messages now, where they are acknowledged cumulatively.
+    """Turns of a subscription's consumers, where they acknowledge cumulatively: one of them takes messages.
 
     Another one may have been given the same messages, or later ones, before the broker made it the active one. So the
     next one in turn has to ask for everything again, once nothing is under way. ``taken``: messages that were taken,

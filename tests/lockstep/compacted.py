@@ -83,7 +83,7 @@ class CompactedSide:
     ids: list[MessageId] = field(default_factory=list)
 
     def play(self, round_: Round) -> dict[str, object]:
-        """What is seen of one round."""
+        """Views of readers and consumers after one round."""
         self._send(round_)
         before = self._read(MESSAGE_ID_EARLIEST)
         self._compact()
@@ -136,7 +136,7 @@ class CompactedSide:
         return found
 
     def _consume(self, taken: int) -> list[str]:
-        """What a durable consumer gets, of which it acknowledges the first ``taken``."""
+        """Messages that a durable consumer gets, of which it acknowledges the first ``taken``."""
         found = []
         with (
             self.client.subscribe(self.topic, "s", initial_position="earliest", read_compacted=True) as consumer,

@@ -87,7 +87,7 @@ def test_a_batch_that_is_decided_and_run_again_has_no_other_input() -> None:
 
 
 def test_a_source_that_begins_ends_decisions_about_earlier_inputs() -> None:
-    """What its newest process aborts, nobody commits; other decisions of the run stand."""
+    """Transactions that the newest process of a source aborts are committed by none; other decisions stand."""
     log = log_of(SourceBegun("s"), OF_S, Begun("x"), SourceBegun("s"), decided("x", ONE, OF_S))
     assert (log.last, log.left) == (None, {"s": OF_S})
     log.add(decided("x", ONE), Position(7, 5))
@@ -97,7 +97,7 @@ def test_a_source_that_begins_ends_decisions_about_earlier_inputs() -> None:
 
 
 def test_inputs_before_any_process_that_begins_are_of_no_run() -> None:
-    """They may be of a query that is gone; if not, their sources end them themselves."""
+    """Inputs may be of a query that is gone; if not, their sources end them themselves."""
     log = log_of(SourceBegun("s"), OF_S, SourceBegun("t"), Begun("x"))
     assert not log.inputs
     assert log.left == {"s": OF_S}

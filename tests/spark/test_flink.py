@@ -53,7 +53,7 @@ def writing(broker: Broker, topic: str) -> subprocess.Popen[str]:
 
 
 def abort_left_open(broker: Broker, topic: str) -> None:
-    """What Flink has left open in a topic."""
+    """Abort the transactions that Flink has left open in a topic."""
     with broker.control() as api:
         for text, found in api.open_transactions().items():
             if any(f"/{topic}-partition-" in partition for partition in found["producedPartitions"]):

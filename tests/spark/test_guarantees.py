@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which guarantee the sink has on brokers without transactions, and that only their answer counts."""
+"""The guarantee that the sink has on brokers without transactions, and that only their answer counts."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_a_job_of_one_name_is_there_once_wherever_its_driver_ends(
 
 
 def test_of_two_jobs_at_once_the_first_to_begin_is_fenced(table: Table) -> None:
-    """It fails, and its rows are not there; also where it goes on when the other one is through."""
+    """The fenced job fails, and its rows are not there; also where it goes on when the other one is through."""
     first = table.begin("a")
     shares = table.write(first)
     second = table.begin("a")

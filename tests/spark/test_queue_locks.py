@@ -63,7 +63,7 @@ def other(client: Client, topic: str) -> Consumer:
 
 
 def all_of(consumer: Consumer, count: int) -> list[int]:
-    """So many messages, each acknowledged."""
+    """Receive and acknowledge ``count`` messages."""
     found = []
     for _ in range(count):
         message = consumer.receive(30)
@@ -73,14 +73,14 @@ def all_of(consumer: Consumer, count: int) -> list[int]:
 
 
 def assert_each_comes_once(query: Engine, consumer: Consumer, count: int) -> None:
-    """So many messages, by the query or the other consumer: whom a broker gives them to is its choice."""
+    """Each of ``count`` messages comes to the query or the other consumer: a broker gives them to either."""
     query.bound_to_now()
     mine = query.drain()
     assert sorted([*mine, *all_of(consumer, count - len(mine))]) == list(range(count))
 
 
 def drained(query: Engine, count: int) -> list[int]:
-    """So many messages, however often a busy broker gives nothing for a moment."""
+    """``count`` messages of a query, however often a busy broker gives nothing for a moment."""
     seen: list[int] = []
 
     def has_all() -> bool:
@@ -123,7 +123,7 @@ def test_the_first_batch_of_a_process_is_empty_and_names_the_next_transaction(
 def test_a_noted_batch_is_the_querys_however_long_it_is_away(
     share: Start, cell: Broker, topic: str, client: Client
 ) -> None:
-    """Nobody else is given any of it, and a replay has the same rows."""
+    """Other consumers get nothing of the batch, and a replay has the same rows."""
     query = locking(share, cell, topic)
     cell.send_one_by_one(topic, numbers(0, 10))
     rows = nonempty(query)
@@ -170,7 +170,7 @@ def killed_before_it_was_noted(share: Start, cell: Broker, topic: str) -> Engine
 def test_a_batch_that_was_not_noted_is_free_after_the_restart(
     share: Start, cell: Broker, topic: str, client: Client
 ) -> None:
-    """It is in the transaction that the last offset names as the next one, which the restarted query aborts."""
+    """A batch that was not noted is in the transaction that the last offset names as the next: a restart aborts it."""
     query = killed_before_it_was_noted(share, cell, topic)
     with other(client, topic) as consumer:
         assert_nothing_comes(consumer)
@@ -257,7 +257,7 @@ def test_what_was_given_in_a_session_that_is_over_is_not_locked(share: Start, ce
 
 @pytest.mark.parametrize("guarantee", ["commit", "claim"])
 def test_a_query_may_be_restarted_without_locks(share: Start, cell: Broker, topic: str, guarantee: str) -> None:
-    """What the batch before is in is committed all the same; and with locks again."""
+    """The transaction of the batch before is committed all the same; and with locks again."""
     query = locking(share, cell, topic)
     cell.send_one_by_one(topic, numbers(0, 10))
     rows = nonempty(query)
@@ -272,7 +272,7 @@ def test_a_query_may_be_restarted_without_locks(share: Start, cell: Broker, topi
 def test_a_trigger_that_ends_with_the_first_batch_is_refused(
     spark: SparkSession, cell: Broker, topic: str, tmp_path: Path
 ) -> None:
-    """It would never get a row."""
+    """A query that ends with its first batch would never get a row."""
     cell.create(topic, 0)
     cell.send_one_by_one(topic, numbers(0, 10))
     options = {"service.url": cell.service_url, "subscriptionType": "Shared", "subscriptionName": NAME}

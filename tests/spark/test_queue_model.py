@@ -70,11 +70,11 @@ class BrokerModel:
         self.given: Counter[int] = Counter()
         self.opened = 0
         self.in_order: list[int] = []
-        """What this process of the query has acknowledged."""
+        """Messages that this process of the query has acknowledged."""
         self.pending: dict[int, TxnId] = {}
-        """What is acknowledged in open transactions."""
+        """Messages that open transactions acknowledge."""
         self.transactions: dict[TxnId, float] = {}
-        """Those that are open, and when they are aborted."""
+        """Open transactions, and when they are aborted."""
 
     @property
     def confirmed(self) -> set[int]:
@@ -391,7 +391,7 @@ class SharedQueryMachine(RuleBasedStateMachine):
                 self.finish()
 
     def check(self) -> None:
-        """What is promised, amid a rule."""
+        """Promises of a queue, amid a rule."""
         self.nothing_is_acknowledged_too_early()
         self.each_entry_is_in_one_batch()
         self.at_most_one_batch_is_noted_and_not_acknowledged()

@@ -225,7 +225,7 @@ ENDS: Final[tuple[Callable[[Joint, Sequence[int]], None], ...]] = (
 def test_messages_are_processed_once_and_their_rows_are_there_once(
     joint: Joint, end: Callable[[Joint, Sequence[int]], None]
 ) -> None:
-    """Nobody else is given any of them meanwhile, and a replay reads all rows, though they may be acknowledged."""
+    """Other consumers get no row meanwhile, and a replay reads all rows, though they may be acknowledged."""
     joint.send(0, ROWS)
     first = joint.batch()
     joint.send(ROWS, 2 * ROWS)

@@ -370,7 +370,7 @@ class AckInParts:
         acks.set_aside(wanted)
 
     def end(self, on_done: OnDone) -> None:
-        """That was the last part; ``on_done`` is called once all of it is durable. ServerError: it was cancelled."""
+        """Store all parts; ``on_done`` is called once they are durable. ServerError if they are cancelled."""
         self._consumer.require_here()
         self._acks.transactions.require_open(self.transaction, self._consumer.request.requester)
         self._acks.in_parts.remove(self)
