@@ -3,9 +3,9 @@
 
     python -m benchmarks [--quick] [--only PART,...]
 
-The parts are codec, storage, acks, broker, latency, dispatch, chunks, delayed, spark, queues, planner and values, each
-a module of this package. Medians of several runs after one that is thrown away; CPU seconds are those of the processes
-measured. The result is printed as Markdown and stored as JSON under ``benchmarks/results``.
+The parts are codec, storage, acks, broker, latency, dispatch, chunks, delayed, spark, queues, guarantees, planner and
+values, each a module of this package. Medians of several runs after one that is thrown away; CPU seconds are those of
+the processes measured. The result is printed as Markdown and stored as JSON under ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from benchmarks import (
     delayed_bench,
     delayed_load,
     dispatch_load,
+    guarantees,
     planner,
     queues,
     receive_latency,
@@ -56,6 +57,7 @@ def main(arguments: list[str]) -> int:
         "delayed": lambda quick: from_results(delayed_bench.run(quick=quick) + delayed_load.run(quick=quick)),
         "spark": spark,
         "queues": lambda quick: queues.run(quick=quick),
+        "guarantees": lambda quick: guarantees.run(quick=quick),
         "planner": lambda quick: planner.run(quick=quick),
         "values": lambda quick: typed_values.run(quick=quick),
     }

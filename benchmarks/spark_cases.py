@@ -88,16 +88,16 @@ class SparkCases:
 
     # -- data
 
-    def generated(self, rows: Rows) -> Any:
-        """The rows of a case, made by Spark in two tasks."""
+    def generated(self, rows: Rows, tasks: int = 2) -> Any:
+        """The rows of a case, made by Spark in so many tasks."""
         value = f"cast(rpad(cast(id as string), {rows.value_bytes}, 'x') as binary) as value"
-        return self.spark.range(0, rows.count, 1, 2).selectExpr("cast(id % 1000 as string) as key", value)
+        return self.spark.range(0, rows.count, 1, tasks).selectExpr("cast(id % 1000 as string) as key", value)
 
-    def parquet(self, rows: Rows) -> Path:
+    def parquet(self, rows: Rows, files: int = 2) -> Path:
         """The same rows as a folder of Parquet files, written at the first call."""
-        path = self.scratch / f"rows-{rows.count}-{rows.value_bytes}"
+        path = self.scratch / f"rows-{rows.count}-{rows.value_bytes}-{files}"
         if not path.exists():
-            self.generated(rows).write.parquet(str(path))
+            self.generated(rows, files).write.parquet(str(path))
         return path
 
     def fill(self, connector: Connector, rows: Rows) -> str:
@@ -137,10 +137,12 @@ class SparkCases:
         source = self.spark.readStream.format(connector.format).options(**options).load()
         return self._run_query(source, "noop", {}, rows.count, self._meter(connector))
 
-    def stream_write(self, connector: Connector, rows: Rows) -> StreamRun:
-        """Stream Parquet files into a new topic with AvailableNow."""
-        source, topic = str(self.parquet(rows)), self._new_topic(connector, rows.partitions)
-        frame = self.spark.readStream.schema(self.spark.read.parquet(source).schema).parquet(source)
+    def stream_write(self, connector: Connector, rows: Rows, *, trigger_rows: int | None = None) -> StreamRun:
+        """Stream Parquet files into a new topic with AvailableNow, in triggers of ``trigger_rows``, or all at once."""
+        files = rows.count // trigger_rows if trigger_rows else 2
+        source, topic = str(self.parquet(rows, files)), self._new_topic(connector, rows.partitions)
+        reader = self.spark.readStream.schema(self.spark.read.parquet(source).schema)
+        frame = reader.option("maxFilesPerTrigger", 1 if trigger_rows else files).parquet(source)
         return self._run_query(
             frame, connector.format, connector.sink_options(topic), rows.count, self._meter(connector)
         )
