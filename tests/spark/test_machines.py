@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +33,7 @@ pytestmark = [
 
 BROKER_ADDRESS = "10.77.0.1"
 BRIDGE = "pulsarish0"
+MACHINES = range(1 + WORKERS)
 
 
 def ip(*words: str) -> None:
@@ -43,26 +43,43 @@ def ip(*words: str) -> None:
 @pytest.fixture(scope="module")
 def machines() -> Iterator[list[Machine]]:
     """The driver's machine and the workers', on one network with this one."""
+    _remove_network()  # of a run that was killed
     may = subprocess.run(["ip", "link", "add", "name", BRIDGE, "type", "bridge"], check=False, capture_output=True)
     if may.returncode:
         pytest.skip(f"no network can be made here: {may.stderr.decode().strip()}")
-    with ExitStack() as network:
-        network.callback(subprocess.run, ["ip", "link", "del", BRIDGE], check=False, capture_output=True)
+    try:
         ip("addr", "add", f"{BROKER_ADDRESS}/24", "dev", BRIDGE)
         ip("link", "set", BRIDGE, "up")
-        yield [_machine(number, network) for number in range(1 + WORKERS)]
+        yield [_machine(number) for number in MACHINES]
+    finally:
+        _remove_network()
 
 
-def _machine(number: int, network: ExitStack) -> Machine:
-    name, address = f"{BRIDGE}-{number}", f"10.77.0.{2 + number}"
-    network.callback(subprocess.run, ["ip", "netns", "del", name], check=False, capture_output=True)
+def _machine(number: int) -> Machine:
+    name, address = _namespace(number), f"10.77.0.{2 + number}"
     ip("netns", "add", name)
-    ip("link", "add", f"pulsarish-h{number}", "type", "veth", "peer", "name", "eth0", "netns", name)
-    ip("link", "set", f"pulsarish-h{number}", "master", BRIDGE, "up")
+    ip("link", "add", _link(number), "type", "veth", "peer", "name", "eth0", "netns", name)
+    ip("link", "set", _link(number), "master", BRIDGE, "up")
     ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
     ip("-n", name, "link", "set", "eth0", "up")
     ip("-n", name, "link", "set", "lo", "up")
     return Machine(address, ("ip", "netns", "exec", name))
+
+
+def _namespace(number: int) -> str:
+    return f"{BRIDGE}-{number}"
+
+
+def _link(number: int) -> str:
+    return f"pulsarish-h{number}"
+
+
+def _remove_network() -> None:
+    """Remove what is there of bridge, machines and their links."""
+    parts = [("link", BRIDGE)]
+    parts += [each for number in MACHINES for each in (("link", _link(number)), ("netns", _namespace(number)))]
+    for kind, name in parts:
+        subprocess.run(["ip", kind, "del", name], check=False, capture_output=True)
 
 
 @dataclass(frozen=True, slots=True)
