@@ -106,7 +106,7 @@ _DECODER: Final = msgspec.json.Decoder(RuntimeInfo)
 
 def is_held(lock: BinaryIO) -> bool:
     """Whether a broker has the data directory of this open ``DATA_LOCK_FILE``: the lock ends with its process, however
-    that ends. If none has it, the lock is taken for a moment, in which a broker that starts would not get it."""
+    that ends. If none has it, the lock is shared for a moment, for which a broker that starts waits."""
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -275,18 +275,38 @@ class RealDisk:
 
     def lock(self, path: str) -> Lock:
         fd = private_opener(path, os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _gets_lock(fd):
             owner = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
             os.close(fd)
             raise DataDirLockedError(
                 f"{os.path.dirname(path)} is in use by {f'process {owner}' if owner else 'another process'}",
                 hint="stop that process or give this one another directory",
-            ) from None
+            )
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return _RealLock(fd)
+
+
+def _gets_lock(fd: int) -> bool:
+    """Whether this open file is locked now; False: a broker has the lock.
+
+    Clients that look for a broker behind a lost connection share the lock for a moment (``runtime.is_held``). One that
+    starts again lets them go on, and must not take them for a broker.
+    """
+    while not _is_locked(fd, fcntl.LOCK_EX):
+        if not _is_locked(fd, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        os.sched_yield()
+    return True
+
+
+def _is_locked(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _close_all(reserve: list[int], directories: dict[str, int]) -> None:

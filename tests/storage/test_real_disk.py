@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -18,6 +19,7 @@ import pytest
 from broker_core.base.clock import SystemClock
 from broker_core.base.errors import DataDirLockedError, DataFormatError, DiskFailedError, StorageError
 from broker_core.base.positions import POSITION_EARLIEST
+from broker_core.base.runtime import DATA_LOCK_FILE
 from broker_core.base.settings import DEFAULT_SETTINGS
 from broker_core.storage.check import verify_directory
 from broker_core.storage.disk import RealDisk
@@ -52,6 +54,22 @@ def test_what_was_written_is_there_after_closing(tmp_path: Path) -> None:
         position = log.next_valid(got[-1].position)
     assert found == bodies
     store.close()
+
+
+def test_an_opener_waits_for_those_who_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reliability row 17: a client that looks whether a broker has the directory is no broker."""
+    open_real(tmp_path).close()
+    with open(tmp_path / "data" / DATA_LOCK_FILE, "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        let_go: list[bool] = []
+
+        def look_away() -> None:
+            let_go.append(True)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+        monkeypatch.setattr("broker_core.storage.disk.os.sched_yield", look_away)
+        open_real(tmp_path).close()
+    assert let_go == [True]
 
 
 def test_a_second_opener_is_refused_at_once_and_told_the_process(tmp_path: Path) -> None:
