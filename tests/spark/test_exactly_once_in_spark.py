@@ -34,8 +34,8 @@ class Copying:
         self.source, self.target = f"{topic}-in", f"{topic}-out"
         self.checkpoint = checkpoint
         service.create_partitioned(self.source, 2)
-        # What the query has acknowledged is read again, as the checkpoint is set back here: another subscription keeps
-        # it when Apache Pulsar closes a ledger.
+        # Another subscription keeps what the query has acknowledged when Apache Pulsar closes a ledger: checkpoints are
+        # set back here, and it is read again.
         with Client(self._url) as client:
             client.subscribe(self.source, "keeping").close()
 
