@@ -37,7 +37,7 @@ def test_the_broker_that_started_itself_is_shown_and_stopped_and_its_log_read(
     assert lonely("logs", *where, "-n", "1").stdout.count(b"\n") == 1
 
 
-def test_a_log_is_followed_into_its_next_file(tmp_path: Path) -> None:
+def test_a_log_is_followed_into_its_next_file(tmp_path: Path, interruptible: None) -> None:
     """The broker begins another file when one is full; lines come as they are written."""
     log = tmp_path / EMBEDDED_LOG_FILE
     log.write_text("one\ntwo\n")
