@@ -11,6 +11,7 @@ from benchmarks.compare import Sample, Side, in_turn
 from benchmarks.connectors import PulsarishConnector
 from benchmarks.measure import Figure
 from benchmarks.spark_cases import Rows, SparkCases, new_session
+from benchmarks.spark_suite import both_rates
 from broker_core.testing.running_broker import RunningBroker
 
 GUARANTEES: Final = ("at-least-once", "exactly-once")
@@ -42,8 +43,7 @@ def run(*, quick: bool) -> list[Figure]:
 
 def _rates(cases: SparkCases, writer: PulsarishConnector, rows: Rows) -> Side:
     def run_once() -> Sample:
-        found = cases.stream_write(writer, rows, trigger_rows=LARGE)
-        return Sample({", wall": found.wall_rows_s, ", steady": found.steady_rows_s}, found.cpu_s)
+        return both_rates(cases.stream_write(writer, rows, trigger_rows=LARGE))
 
     return run_once
 

@@ -17,6 +17,7 @@ from benchmarks.compare import Sample, Side, in_turn
 from benchmarks.connectors import PulsarishConnector
 from benchmarks.measure import Figure
 from benchmarks.spark_cases import Rows, SparkCases, new_session
+from benchmarks.spark_suite import both_rates
 from broker_core.testing.running_broker import RunningBroker
 
 COLUMNS: Final = {"columns": "key,value"}
@@ -66,7 +67,6 @@ def _cases(quick: bool) -> list[tuple[Rows, bool]]:
 
 def _side(cases: SparkCases, reader: PulsarishConnector, rows: Rows) -> Side:
     def run_once() -> Sample:
-        found = cases.stream_read(reader, rows, trigger_rows=TRIGGER_ROWS)
-        return Sample({", wall": found.wall_rows_s, ", steady": found.steady_rows_s}, found.cpu_s)
+        return both_rates(cases.stream_read(reader, rows, trigger_rows=TRIGGER_ROWS))
 
     return run_once

@@ -110,8 +110,8 @@ def _batch_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, sca
 def _stream_read(cases: SparkCases, readers: Sequence[Connector], rows: Rows, scale: Scale) -> list[Figure]:
     trigger = rows.count // TRIGGERS
     whole = [reader for reader in readers if reader.side != WIDE_SIDE]  # more columns show in the batch read
-    sides = _sides(whole, lambda reader: _both_rates(cases.stream_read(reader, rows, trigger_rows=trigger)))
-    sides[LIMIT_SIDE] = lambda: _both_rates(cases.limit_stream(rows, trigger_rows=trigger))
+    sides = _sides(whole, lambda reader: both_rates(cases.stream_read(reader, rows, trigger_rows=trigger)))
+    sides[LIMIT_SIDE] = lambda: both_rates(cases.limit_stream(rows, trigger_rows=trigger))
     return in_turn(f"Spark stream read, {rows}", sides, scale.runs, warm_ups=scale.read_warm_ups)
 
 
@@ -123,7 +123,7 @@ def _batch_write(cases: SparkCases, writers: Sequence[Connector], rows: Rows, ru
 def _stream_write(cases: SparkCases, writers: Sequence[Connector], rows: Rows, runs: int) -> list[Figure]:
     if rows.partitions == 1:
         return []  # the sink is the same in both; the batch write shows what partitions change
-    sides = _sides(writers, lambda writer: _both_rates(cases.stream_write(writer, rows)))
+    sides = _sides(writers, lambda writer: both_rates(cases.stream_write(writer, rows)))
     return in_turn(f"Spark stream write, {rows}", sides, runs)
 
 
@@ -149,5 +149,6 @@ def _rate(run: Run, rows: Rows) -> Sample:
     return Sample({"": rows.count / run.wall_s}, run.cpu_s)
 
 
-def _both_rates(run: StreamRun) -> Sample:
+def both_rates(run: StreamRun) -> Sample:
+    """The rows per second of a query by the clock, and without its first trigger."""
     return Sample({", wall": run.wall_rows_s, ", steady": run.steady_rows_s}, run.cpu_s)
