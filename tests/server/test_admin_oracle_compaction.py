@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import httpx
@@ -89,19 +90,20 @@ def _shown(side: Side, namespace: str) -> dict[str, Any]:
 
 
 def _waited(admin: httpx.Client, topic: str) -> dict[str, Any]:
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        time.sleep(0.1)  # a request each time
-        status: dict[str, Any] = json.loads(admin.get(f"{topic}/compaction").content)
-        if status["status"] not in ("RUNNING", "NOT_RUN") or time.monotonic() > until:
-            return status
+    """The status of a compaction that is over."""
+    return _answer(admin, f"{topic}/compaction", lambda status: status["status"] not in ("RUNNING", "NOT_RUN"))
 
 
 def _stats_of_the_end(admin: httpx.Client, topic: str) -> dict[str, Any]:
     """Statistics of a topic whose compaction has acknowledged all: Apache Pulsar tells of its success before that."""
+    return _answer(admin, f"{topic}/stats", lambda stats: not stats["subscriptions"]["__compaction"]["msgBacklog"])
+
+
+def _answer(admin: httpx.Client, path: str, is_over: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The first answer with which it ``is_over``, or the last one that there was time for."""
     until = time.monotonic() + PATIENCE_S
     while True:
-        stats: dict[str, Any] = admin.get(f"{topic}/stats").json()
-        if not stats["subscriptions"]["__compaction"]["msgBacklog"] or time.monotonic() > until:
-            return stats
-        time.sleep(0.1)  # a request each time
+        time.sleep(0.1)  # Only requests tell: this is the time between two of them.
+        answer: dict[str, Any] = json.loads(admin.get(path).content)
+        if is_over(answer) or time.monotonic() > until:
+            return answer
