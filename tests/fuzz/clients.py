@@ -151,8 +151,9 @@ class Client:
         self._unread = b""
         self._sent: list[bytes] = []
 
-    def send(self, content: bytes) -> None:
-        """Send an input, and wait until the broker has acted on it."""
+    def send(self, content: bytes, *, is_last: bool) -> None:
+        """Send an input, and wait until the broker has acted on it, or on the one before where this one asks for a PONG
+        as well. Behind the last input of a connection the broker has acted on all."""
         beginning = b"" if self._socket is not None else self._kind.beginning()
         link = self._socket or self._come()
         self._sent.append(content)
@@ -162,15 +163,15 @@ class Client:
             if not self._hears(link, self._kind.awaits):
                 self.leave()  # a machine so busy that the token had expired when it came
                 return
-        is_whole = ends_with_a_frame(content)
+        goes_on = ends_with_a_frame(content) and not is_last and len(self._sent) < _INPUTS_OF_A_CONNECTION
         try:
-            link.sendall(beginning + content + (_PING if is_whole else b""))
-            if not is_whole:
+            link.sendall(beginning + content + (_PING if goes_on else b""))
+            if not goes_on:
                 link.shutdown(socket.SHUT_WR)
         except OSError:
             self.leave()  # the broker was quicker
             return
-        if not self._hears(link, BaseCommand.PONG) or len(self._sent) == _INPUTS_OF_A_CONNECTION:
+        if not self._hears(link, BaseCommand.PONG if goes_on else None):
             self.leave()
         elif self._kind.ends:
             raise WrongAnswerError("the connection did not end")
@@ -189,11 +190,11 @@ class Client:
             self._socket.close()
         self._socket = None
 
-    def _hears(self, link: socket.socket, kind: int) -> bool:
-        """Whether a command of this kind comes before the end of the connection."""
+    def _hears(self, link: socket.socket, kind: int | None) -> bool:
+        """Whether a command of this kind comes before the end of the connection; None waits for the end."""
         while True:
             for command in self._commands():
-                if command[:2] == bytes((_TYPE_TAG, kind)):
+                if kind is not None and command[:2] == bytes((_TYPE_TAG, kind)):
                     return True
                 self._look_at(command)
             try:
@@ -230,14 +231,14 @@ def attack(
 
     def work(worker: int) -> None:
         client = Client(world.target.service_url, kind, inputs, _addresses(worker))
-        for number in numbers[worker::workers]:
+        of_worker = numbers[worker::workers]
+        for number in of_worker:
             content = input_of(number)
             try:
-                client.send(content)
+                client.send(content, is_last=number == of_worker[-1])
             except (WrongAnswerError, ConnectionRefusedError) as error:
                 told.append(f"{kind.name}, input {number}: {error}\n    {content.hex()}")
                 client.leave()
-        client.leave()
 
     with ThreadPoolExecutor(workers) as threads:
         list(threads.map(work, range(workers)))  # an error of the rig itself ends it
