@@ -97,6 +97,9 @@ bench-fan-in: setup  ## 500 producers, 20 Key_Shared consumers: the highest rate
 bench-commits: setup  ## transactions of 1 and of 100 messages, of 1 and of 100 clients: the time of a commit, here and on Apache Pulsar
 	@$(RUN) .venv/bin/python -m benchmarks.commits $(BENCH_ARGS)
 
+bench-compactions: setup  ## rate of a compaction, by the clock and of a CPU second, here and on Apache Pulsar
+	@$(RUN) .venv/bin/python -m benchmarks.compactions $(BENCH_ARGS)
+
 kill: setup  ## kill the real broker under load, 500 times, and compare with what it confirmed (KILL_ARGS=...)
 	@$(RUN) .venv/bin/python -m tests.kill.rig $(KILL_ARGS)
 
@@ -172,4 +175,4 @@ clean:  ## remove everything that set-up, tests and rigs made here
 help:
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in bench-commits kill queue-kills txn-kills schema-kills queue-share flood fuzz fuzz-payloads schemathesis damage sim clients clients-secure stalls soak lockstep routing cluster notebooks rules comparison clean help
+.PHONY: demo test test-programs test-peers test-all rigs test-oldest test-spark test-uncompiled test-wheel wheel setup lint format type proto docs bench bench-peers bench-fan-in bench-commits bench-compactions kill queue-kills txn-kills schema-kills queue-share flood fuzz fuzz-payloads schemathesis damage sim clients clients-secure stalls soak lockstep routing cluster notebooks rules comparison clean help

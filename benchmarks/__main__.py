@@ -3,9 +3,9 @@
 
     python -m benchmarks [--quick] [--only PART,...]
 
-The parts are codec, storage, acks, broker, latency, dispatch, chunks, delayed, spark, queues, guarantees, planner and
-values, each a module of this package. Medians of several runs after one that is thrown away; CPU seconds are those of
-the processes measured. The result is printed as Markdown and stored as JSON under ``benchmarks/results``.
+The parts are codec, storage, acks, broker, latency, dispatch, chunks, delayed, spark, queues, guarantees, transactions,
+planner and values, each a module of this package. Medians of several runs after one that is thrown away; CPU seconds
+are those of the processes measured. The result is printed as Markdown and stored as JSON under ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from benchmarks import (
     delayed_load,
     dispatch_load,
     guarantees,
+    kept_transactions,
     planner,
     queues,
     receive_latency,
@@ -58,6 +59,7 @@ def main(arguments: list[str]) -> int:
         "spark": spark,
         "queues": lambda quick: queues.run(quick=quick),
         "guarantees": lambda quick: guarantees.run(quick=quick),
+        "transactions": lambda quick: kept_transactions.run(quick=quick),
         "planner": lambda quick: planner.run(quick=quick),
         "values": lambda quick: typed_values.run(quick=quick),
     }

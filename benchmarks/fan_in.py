@@ -51,6 +51,7 @@ class Server(NamedTuple):
     """A running broker."""
 
     service_url: str
+    http_url: str
     pid: int
 
 
@@ -219,11 +220,11 @@ def started(sides: list[str], settings: Mapping[str, str] | None = None) -> Iter
         servers = {}
         if "pulsarish" in sides:
             ours = stack.enter_context(fresh_broker({}))
-            servers["pulsarish"] = Server(ours.service_url, ours.pid)
+            servers["pulsarish"] = Server(ours.service_url, ours.http_url, ours.pid)
         if "apache" in sides:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))
             theirs = stack.enter_context(running(Path(folder), settings))
-            servers["apache"] = Server(theirs.service_url, theirs.pid)
+            servers["apache"] = Server(theirs.service_url, theirs.http_url, theirs.pid)
         yield servers
 
 

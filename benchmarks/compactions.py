@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rate of a compaction, ours and Apache Pulsar's: by the clock, and of one CPU second of the broker.
+
+    python -m benchmarks.compactions [--quick] [--only pulsarish,apache]
+
+Messages of 100 bytes with random keys, ten to a key, as entries of one message and in batches. Each run compacts a
+topic of its own, which was filled before. Ours confirms what is on the disk; Apache Pulsar runs as a standalone whose
+bookie, in the same process, does not sync. The sides take turns in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import random
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import psutil
+import uvloop
+
+from benchmarks import report
+from benchmarks.admin import compact, compaction_status
+from benchmarks.compare import Sample, Side, in_turn
+from benchmarks.fan_in import Server, started
+from benchmarks.measure import Figure
+from benchmarks.parts import add_only
+from broker_core.client import AsyncClient, ClientConfig
+
+SIDES: Final = ("pulsarish", "apache")
+VALUE: Final = bytes(100)
+MESSAGES_OF_A_KEY: Final = 10
+AT_ONCE: Final = 1000
+_LOOK_S: Final = 0.05
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Load:
+    """So many messages, in batches or each an entry of its own."""
+
+    messages: int
+    in_batches: bool
+
+    def __str__(self) -> str:
+        return f"compaction of {self.messages:,} messages, {'in batches' if self.in_batches else 'single'}"
+
+
+LOADS: Final = [Load(500_000, in_batches=False), Load(1_000_000, in_batches=True)]
+QUICK: Final = [Load(2_000, in_batches=True)]
+
+
+async def _fill(service_url: str, topic: str, load: Load) -> None:
+    chance = random.Random(1)
+    keys = load.messages // MESSAGES_OF_A_KEY
+    async with AsyncClient(ClientConfig(service_url=service_url)) as client:
+        producer = await client.create_producer(topic, batching_enabled=load.in_batches)
+        for _ in range(0, load.messages, AT_ONCE):
+            sends = (producer.send(VALUE, key=f"key-{chance.randrange(keys)}") for _ in range(AT_ONCE))
+            await asyncio.gather(*sends)
+
+
+def sample(server: Server, load: Load) -> Sample:
+    """One run on a topic of its own."""
+    topic = f"compacted-{next(_numbers)}"
+    uvloop.run(_fill(server.service_url, topic, load))
+    process = psutil.Process(server.pid)
+    before_s, begun = sum(process.cpu_times()[:2]), time.perf_counter()
+    compact(server.http_url, topic)
+    while (status := compaction_status(server.http_url, topic)) == "RUNNING":
+        time.sleep(_LOOK_S)
+    if status != "SUCCESS":
+        raise RuntimeError(f"the compaction of {topic} ended as {status}")
+    taken_s, cpu_s = time.perf_counter() - begun, sum(process.cpu_times()[:2]) - before_s
+    return Sample({"": load.messages / taken_s, ", a CPU second": load.messages / cpu_s}, cpu_s)
+
+
+def measured(servers: dict[str, Server], loads: list[Load], runs: int) -> list[Figure]:
+    """All loads on all sides."""
+    figures = []
+    for load in loads:
+        sides: dict[str, Side] = {side: partial(sample, server, load) for side, server in servers.items()}
+        figures += in_turn(str(load), sides, runs, unit="msgs/s")
+    return figures
+
+
+def main(arguments: list[str]) -> int:
+    """The command; its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compactions", description="Rate of a compaction.")
+    parser.add_argument("--quick", action="store_true", help="few messages, one run: shows that everything works")
+    add_only(parser, SIDES)
+    chosen = parser.parse_args(arguments)
+    context = report.environment()
+    with started(chosen.only) as servers:
+        found = measured(servers, QUICK, 1) if chosen.quick else measured(servers, LOADS, 3)
+    path = report.save("compactions", context, found)
+    print(report.environment_lines(context))
+    print("durability: pulsarish fdatasync before every confirmation, Apache Pulsar none\n")
+    print(report.ratio_table(found, SIDES))
+    print(f"\nstored in {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
