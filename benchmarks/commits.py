@@ -11,7 +11,6 @@ runs as a standalone whose bookie does not sync. The sides take turns in the sam
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import time
@@ -25,16 +24,13 @@ from typing import Final
 import psutil
 import uvloop
 
-from benchmarks import report
+from benchmarks.beside_apache import Server, command
 from benchmarks.compare import Sample, Side, in_turn
-from benchmarks.fan_in import Server, started
 from benchmarks.measure import Figure, percentile
-from benchmarks.parts import add_only
 from broker_core.client import AsyncClient, ClientConfig
 from broker_core.client.producing.producer import AsyncProducer
 from tests.apache_pulsar.start import TRANSACTIONS
 
-SIDES: Final = ("pulsarish", "apache")
 TOPICS: Final = 10
 VALUE: Final = bytes(100)
 
@@ -128,22 +124,9 @@ def measured(servers: dict[str, Server], loads: list[Load], runs: int) -> list[F
     return figures
 
 
-def main(arguments: list[str]) -> int:
-    """The command; its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.commits", description="Time of a commit.")
-    parser.add_argument("--quick", action="store_true", help="few transactions, one run: shows that everything works")
-    add_only(parser, SIDES)
-    chosen = parser.parse_args(arguments)
-    context = report.environment()
-    with started(chosen.only, TRANSACTIONS) as servers:
-        found = measured(servers, QUICK, 1) if chosen.quick else measured(servers, LOADS, 3)
-    path = report.save("commits", context, found)
-    print(report.environment_lines(context))
-    print("durability: pulsarish fdatasync before every confirmation, Apache Pulsar none\n")
-    print(report.ratio_table(found, SIDES))
-    print(f"\nstored in {path}")
-    return 0
+def _measured(servers: dict[str, Server], is_quick: bool) -> list[Figure]:
+    return measured(servers, QUICK, 1) if is_quick else measured(servers, LOADS, 3)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command("commits", "Time of a commit.", sys.argv[1:], _measured, TRANSACTIONS))

@@ -10,7 +10,6 @@ bookie, in the same process, does not sync. The sides take turns in the same run
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import random
@@ -23,15 +22,12 @@ from typing import Final
 import psutil
 import uvloop
 
-from benchmarks import report
 from benchmarks.admin import compact, compaction_status
+from benchmarks.beside_apache import Server, command
 from benchmarks.compare import Sample, Side, in_turn
-from benchmarks.fan_in import Server, started
 from benchmarks.measure import Figure
-from benchmarks.parts import add_only
 from broker_core.client import AsyncClient, ClientConfig
 
-SIDES: Final = ("pulsarish", "apache")
 VALUE: Final = bytes(100)
 MESSAGES_OF_A_KEY: Final = 10
 AT_ONCE: Final = 1000
@@ -89,22 +85,9 @@ def measured(servers: dict[str, Server], loads: list[Load], runs: int) -> list[F
     return figures
 
 
-def main(arguments: list[str]) -> int:
-    """The command; its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.compactions", description="Rate of a compaction.")
-    parser.add_argument("--quick", action="store_true", help="few messages, one run: shows that everything works")
-    add_only(parser, SIDES)
-    chosen = parser.parse_args(arguments)
-    context = report.environment()
-    with started(chosen.only) as servers:
-        found = measured(servers, QUICK, 1) if chosen.quick else measured(servers, LOADS, 3)
-    path = report.save("compactions", context, found)
-    print(report.environment_lines(context))
-    print("durability: pulsarish fdatasync before every confirmation, Apache Pulsar none\n")
-    print(report.ratio_table(found, SIDES))
-    print(f"\nstored in {path}")
-    return 0
+def _measured(servers: dict[str, Server], is_quick: bool) -> list[Figure]:
+    return measured(servers, QUICK, 1) if is_quick else measured(servers, LOADS, 3)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command("compactions", "Rate of a compaction.", sys.argv[1:], _measured))

@@ -16,28 +16,23 @@ import argparse
 import itertools
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import psutil
 
 from benchmarks import report
-from benchmarks.broker_load import fresh_broker
+from benchmarks.beside_apache import SIDES, Server, started
 from benchmarks.fan_in_load import Counted, Load, receive, send
 from benchmarks.measure import Figure, percentile
 from benchmarks.parts import add_only
 from broker_core.client import Client
-from tests.apache_pulsar.start import running
 
 PRODUCERS: Final = 500
 CONSUMERS: Final = 20
-SIDES: Final = ("pulsarish", "apache")
 WARM_S: Final = 3
 TRIAL_S: Final = 8
 FIRST_RATE: Final = 4000
@@ -45,14 +40,6 @@ GROWTH: Final = 1.5
 BISECTIONS: Final = 3
 STEP_BACK: Final = 0.93
 """What is tried next if a rate does not hold for the whole time."""
-
-
-class Server(NamedTuple):
-    """A running broker."""
-
-    service_url: str
-    http_url: str
-    pid: int
 
 
 @dataclass(frozen=True)
@@ -211,21 +198,6 @@ def _held(side: str, server: Server, rate: int, seconds: int) -> Trial:
 def _told(side: str, found: Trial) -> Trial:
     print(f"{side:>10} {found}", file=sys.stderr, flush=True)
     return found
-
-
-@contextmanager
-def started(sides: list[str], settings: Mapping[str, str] | None = None) -> Iterator[dict[str, Server]]:
-    """The brokers, each on an empty directory. ``settings``: those that an Apache Pulsar needs beside its own."""
-    with ExitStack() as stack:
-        servers = {}
-        if "pulsarish" in sides:
-            ours = stack.enter_context(fresh_broker({}))
-            servers["pulsarish"] = Server(ours.service_url, ours.http_url, ours.pid)
-        if "apache" in sides:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))
-            theirs = stack.enter_context(running(Path(folder), settings))
-            servers["apache"] = Server(theirs.service_url, theirs.http_url, theirs.pid)
-        yield servers
 
 
 def figures(found: Mapping[str, Trial]) -> list[Figure]:

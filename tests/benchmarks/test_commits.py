@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+from benchmarks.beside_apache import started
 from benchmarks.commits import QUICK, measured
-from benchmarks.fan_in import started
 
 
 def test_each_load_has_both_percentiles() -> None:
