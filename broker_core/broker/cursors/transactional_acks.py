@@ -34,7 +34,7 @@ from broker_core.broker.requests import AckId, AckKind
 from broker_core.broker.transactions.message_set import WHOLE
 from broker_core.broker.transactions.open_transactions import OpenTransactions
 from broker_core.broker.transactions.participant import ParticipantKey
-from broker_core.broker.transactions.pending_ack_store import PendingAckStore
+from broker_core.broker.transactions.pending_ack_store import PendingAckStore, Recovered
 from broker_core.broker.transactions.pending_acks import AckedMessages, CumulativeAck, Ended, PendingAcks
 from broker_core.broker.transactions.transaction import Transaction
 from broker_core.storage.commit import OnDurable
@@ -90,20 +90,24 @@ class TransactionalAcks:
         and is applied."""
         if self.store is None:
             return
-        committed = []
-        for transaction, messages, cumulative in list(self.store.recover()):
-            self.pending.add(transaction, messages)
-            if cumulative is not None:
-                self.pending.set_cumulative(cumulative)
-            open_one = self.transactions.get(transaction)
-            if open_one is None:
-                committed.append(transaction)
+        undecided = []
+        for stored in list(self.store.recover()):
+            transaction = self.transactions.get(stored.transaction)
+            if transaction is None:  # before others are taken over: their cumulative acknowledgements share one slot
+                self._take_over(stored)
+                self.commit(stored.transaction)
             else:
-                self.join(open_one)
-        for transaction in committed:
-            self.commit(transaction)
+                undecided.append((stored, transaction))
+        for stored, transaction in undecided:
+            self._take_over(stored)
+            self.join(transaction)
         if self.pending.any:
             self._drop_acked()
+
+    def _take_over(self, stored: Recovered) -> None:
+        self.pending.add(stored.transaction, stored.messages)
+        if stored.cumulative is not None:
+            self.pending.set_cumulative(stored.cumulative)
 
     def read_from(self, log: EntryLog) -> None:
         """Consumers are given these entries from now on."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.base.errors import DiskFailedError, PersistenceServerError
+from broker_core.base.errors import DiskFailedError, PersistenceServerError, ServerError
 from broker_core.base.names import TopicName
 from broker_core.base.positions import Position
 from broker_core.broker.requests import ANYBODY
@@ -17,7 +17,7 @@ from broker_core.wire.ack_sets import bits_of_words
 from broker_core.wire.heads import TxnId
 from tests.broker.transactions.acks import ack_in, ack_indexes, ack_through_in
 from tests.broker.transactions.clients import abort, begin, commit
-from tests.broker.world import EXCLUSIVE, SHARED, TOPIC, World, ack
+from tests.broker.world import EXCLUSIVE, SHARED, TOPIC, World, ack, image_before
 
 NAME = TopicName.parse(TOPIC)
 BATCH = 8
@@ -193,6 +193,37 @@ class TestCrashPoints:
         world.topic()
         world.settle()
         assert rows(world.store.catalogue) == 0
+
+    @pytest.mark.parametrize("policy", ["none", "all"])
+    @pytest.mark.parametrize("coordinators", [(0, 1), (1, 0)])
+    @pytest.mark.parametrize("change", range(1, 10))
+    def test_cumulative_ones_of_a_committed_and_of_an_open_transaction(
+        self, change: int, coordinators: tuple[int, int], policy: Policy
+    ) -> None:
+        """9.8.6, 9.8.1: power is lost before the cursor has what is committed, and another has the slot; both hold."""
+        world = World()
+        m = world.publish(6)
+        consumer, _ = world.subscribe(EXCLUSIVE)
+        world.settle()
+        one, two = (begin(world, coordinator=each) for each in coordinators)
+        ack_through_in(one, consumer, m[2])
+        world.settle()
+        ended: list[ServerError | None] = []
+        world.broker.transactions.end(one, ANYBODY, ended.append, commit=True)
+        while not ended:
+            world.commit_once()
+        done = ack_through_in(two, consumer, m[4])
+        caught = image_before(world.disk, change, 7, policy, done.copy)
+        world.settle()
+        ((image, known),) = caught
+        world.abandon()
+        world.disk, world.clock = image, world.clock.stopped()
+        world.open()
+        world.settle()
+        assert world.subscription().cursor.mark_delete == m[2]
+        if known:
+            commit(world, two)
+            assert world.subscription().cursor.mark_delete == m[4]
 
     def test_a_disk_that_refuses_is_told(self) -> None:
         """9.8.1 (#14738, #14760): no success behind a failed write; after the next start all works."""
