@@ -91,9 +91,9 @@ class TransactionCoordinator:
         self._answers: defaultdict[TxnId, list[OnDone]] = defaultdict(list)
         self._showing: dict[TxnId, Transaction] = {}
         self._slots = SlotQueue(timers, self._has_slot)
-        self._deadlines = Deadlines(clock.now_ms, timers, self._is_open, self._time_out)
-        for each in transactions:
-            self._deadlines.add(each.id, each.deadline_ms if self.enabled else 0)
+        self._deadlines = Deadlines(clock.now_ms, timers, self._is_open, self._time_out, self._set_back)
+        for deadline_ms, name in self._set_back(clock.now_ms()):
+            self._deadlines.add(name, deadline_ms if self.enabled else 0)
         self._forgetting: TimerHandle = timers.call_later(_FORGET_S, self._forget_outcomes)
 
     def close(self) -> None:
@@ -305,6 +305,13 @@ class TransactionCoordinator:
     def _is_open(self, name: TxnId) -> bool:
         found = self._transactions.get(name)
         return found is not None and found.status is TransactionStatus.OPEN
+
+    def _set_back(self, now_ms: int) -> list[tuple[int, TxnId]]:
+        """The deadlines of all that are open. A clock that was set back has none begin in the future: it would hold
+        readers back until then."""
+        for each in self._transactions:
+            each.started_ms = min(each.started_ms, now_ms)
+        return [(each.deadline_ms, each.id) for each in self._transactions if each.status is TransactionStatus.OPEN]
 
     def _time_out(self, name: TxnId) -> None:
         found = self._transactions.get(name)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -29,13 +29,16 @@ class Deadlines:
         timers: Timers,
         is_open: Callable[[TxnId], bool],
         due: Callable[[TxnId], None],
+        set_back: Callable[[int], Iterable[tuple[int, TxnId]]],
     ) -> None:
         """``due`` is called with each transaction that ``is_open`` after its deadline, in the order of deadlines, then
-        of ids."""
+        of ids. ``set_back`` is called when the clock was set back, with the time, and returns all deadlines anew."""
         self._now_ms = now_ms
         self._timers = timers
         self._is_open = is_open
         self._due = due
+        self._set_back = set_back
+        self._seen_ms = 0
         self._heap: list[tuple[int, TxnId]] = []
         self._over = 0
         self._armed: TimerHandle | None = None
@@ -44,6 +47,7 @@ class Deadlines:
     def add(self, transaction: TxnId, deadline_ms: int) -> None:
         """A transaction is open, and to be given up at that time."""
         heappush(self._heap, (deadline_ms, transaction))
+        self._seen_ms = max(self._seen_ms, self._now_ms())
         self._arm()
 
     def ended(self) -> None:
@@ -79,6 +83,10 @@ class Deadlines:
     def _fire(self) -> None:
         self._armed = None
         now_ms, left = self._now_ms(), _AT_ONCE_MAX
+        if now_ms < self._seen_ms:
+            self._heap, self._over = list(self._set_back(now_ms)), 0
+            heapify(self._heap)
+        self._seen_ms = now_ms
         while left and self._heap and self._heap[0][0] <= now_ms:
             _, transaction = heappop(self._heap)
             if self._is_open(transaction):

@@ -51,7 +51,8 @@ class Transaction:
 
     @property
     def deadline_ms(self) -> int:
-        """When it is aborted unless it is over before; time in which the broker was down counts."""
+        """When it is aborted unless it is over before; time in which the broker was down counts. It began in the past:
+        where the clock was set back, when that was noticed."""
         return self.started_ms + self.ttl_ms
 
     @property

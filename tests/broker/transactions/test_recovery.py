@@ -12,7 +12,7 @@ from broker_core.base.settings import Settings
 from broker_core.broker.requests import ANYBODY, Requester
 from broker_core.wire.heads import TxnId
 from tests.broker.transactions.clients import MINUTE_MS, Sender, abort, begin, buffer, commit, end, texts
-from tests.broker.world import TOPIC, World
+from tests.broker.world import TOPIC, YEAR_MS, World
 
 OTHER = "persistent://public/default/other"
 NAME = TopicName.parse(TOPIC)
@@ -180,6 +180,27 @@ def test_deadlines_count_the_time_in_which_the_broker_was_down(world: World) -> 
     Sender(world).send("b1", b)
     commit(world, b)
     assert texts(world) == ["b1"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_clock_that_was_ahead_keeps_no_transaction_open(world: World, is_restarted: bool) -> None:
+    """9.3.1: its life begins anew when the clock is set right, while the broker runs or is down."""
+    world.clock.step_wall_clock(YEAR_MS)
+    world.restart()  # which accepts that time
+    a = begin(world, ttl_ms=MINUTE_MS)
+    sender = Sender(world)
+    sender.send("a0", a)
+    sender.send("n1")
+    world.clock.advance(30_000)
+    world.clock.step_wall_clock(-YEAR_MS)
+    if is_restarted:
+        world.restart()
+    world.clock.advance(50_000)
+    assert texts(world) == []
+    world.clock.advance(30_000)
+    world.settle()
+    assert texts(world) == ["n1"]
+    assert world.broker.transactions.timed_out == 1
 
 
 def test_a_life_of_nothing_ends_at_once_and_none_is_longer_than_a_day(world: World) -> None:
