@@ -142,12 +142,13 @@ def read_metadata(body: BytesLike) -> MessageMetadata:
 
 def codec_of(metadata: MessageMetadata) -> int:
     """The number of the codec of the payload, also of an unknown codec: protobuf's runtime puts that among the unknown
-    fields, and the payload would look plain."""
+    fields, and the payload would look plain. So it does with a field of that number that is no number at all."""
     if metadata.compression:
         return metadata.compression
     unknown = UnknownFieldSet(metadata)
     found = [unknown[at].data for at in range(len(unknown)) if unknown[at].field_number == _COMPRESSION]
-    return int(found[-1]) if found else 0
+    numbers = [each for each in found if isinstance(each, int)]
+    return numbers[-1] if numbers else 0
 
 
 def published_ms(body: BytesLike) -> int:

@@ -7,13 +7,15 @@ import pytest
 
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.positions import POSITION_EARLIEST
+from broker_core.broker.compaction import entry_keys
+from broker_core.broker.compaction.entry_keys import LARGE_BYTES
 from broker_core.broker.compaction.topic_compaction import Status
 from broker_core.broker.requests import SubscriptionType
 from broker_core.broker.sinks import Delivery
 from broker_core.storage.topic_log import TopicLog
 from broker_core.wire.compression import CODECS
 from broker_core.wire.entry import read_metadata, seal_entry, split_entry
-from broker_core.wire.proto.pulsar_api_pb2 import LZ4
+from broker_core.wire.proto.pulsar_api_pb2 import LZ4, MessageMetadata
 from tests.broker.compacted import Table, batch, chunks, single
 from tests.broker.world import FAILOVER, LATEST, SHARED, ack_through
 
@@ -285,6 +287,47 @@ def test_batches_that_cannot_be_read_are_kept_whole() -> None:
     view = table.topic.compaction.view
     assert [table.number(entry.position) for entry in view.read(POSITION_EARLIEST, 9, 1 << 20)] == [0, 1]
     assert view.entry(table.sent[1]).body == body
+
+
+@pytest.mark.parametrize("bodies", [[single("a=1")], chunks("a", 2)])
+def test_a_single_message_that_its_producer_counted_as_several(bodies: list[bytes]) -> None:
+    """7.4.1: the number comes from its SEND, and nobody has checked it; the run does not fail over it."""
+    table = Table()
+    table.send(*bodies, messages=5)
+    table.put("b=1")
+    table.compact()
+    assert len(table.view().split()) == len(bodies) + 1
+    table.put("a=2")
+    table.compact()
+    assert table.view().split() == [f"{len(bodies)}:b=1", f"{len(bodies) + 1}:a=2"]
+
+
+@pytest.mark.parametrize("size", [1, LARGE_BYTES])
+def test_a_codec_that_is_no_number(size: int) -> None:
+    """7.4.3: a batch whose producer wrote bytes there, which protobuf takes for an unknown field, is a plain one; also
+    where it is opened on another thread, whose errors stop the broker."""
+    metadata, payload = split_entry(batch([f"a={'x' * size}", "b=1", "a=2"]))
+    parsed = MessageMetadata.FromString(bytes(metadata))
+    parsed.ClearField("compression")
+    garbage = bytes([MessageMetadata.COMPRESSION_FIELD_NUMBER << 3 | 2, 3]) + b"abc"
+    table = Table()
+    table.send(seal_entry(parsed.SerializeToString() + garbage, bytes(payload)), messages=3)
+    table.compact()
+    assert table.view() == "0.1:b=1 0.2:a=2"
+
+
+def test_an_error_of_the_other_thread_fails_the_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """7.4.5: whatever a large batch meets where it is opened, the broker goes on."""
+
+    def broken(*_args: object) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(entry_keys, "open_batch", broken)
+    table = Table()
+    table.put_batch(f"a={'x' * LARGE_BYTES}")
+    table.topic.compaction.request()
+    table.world.settle()
+    assert (table.status(), table.topic.compaction.last_error) == (Status.ERROR, "ValueError: broken")
 
 
 def test_markers_are_left_out() -> None:

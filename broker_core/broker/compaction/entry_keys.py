@@ -134,9 +134,10 @@ class BatchWork:
         return (yield from self._done(work, entry, metadata))
 
     def rewritten(self, entry: StoredEntry, kept: list[int]) -> Generator[Wait | None, None, StoredEntry]:
-        """A batch that was read before, with only the messages ``kept``: their indexes, ascending."""
+        """A batch that was read before, with only the messages ``kept``: their indexes, ascending. An entry that is no
+        batch stays as it is: how many messages it counts for is what its SEND said."""
         metadata = read_metadata(entry.body)
-        if kept == list(metadata.compacted_batch_indexes):
+        if not metadata.HasField("num_messages_in_batch") or kept == list(metadata.compacted_batch_indexes):
             return entry
 
         def work() -> bytes:
@@ -151,12 +152,12 @@ class BatchWork:
         if max(metadata.uncompressed_size, len(entry.body)) <= LARGE_BYTES:
             return work()
         results: list[_T] = []
-        failures: list[RemoteProtocolError] = []
+        failures: list[Exception] = []
 
         def attempt() -> None:
             try:
                 results.append(work())
-            except RemoteProtocolError as error:
+            except Exception as error:  # noqa: BLE001 - raised below: on the other thread it would stop the broker
                 failures.append(error)
 
         yield lambda resume: self._aside(attempt, resume)
