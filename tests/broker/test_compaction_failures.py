@@ -18,6 +18,7 @@ from broker_core.broker.upkeep import expire_topic, trim
 from broker_core.storage import view_file
 from broker_core.storage.backup import copy_directory
 from broker_core.storage.check import verify_directory
+from broker_core.storage.disk import Space
 from broker_core.testing.sim_disk import POLICIES, SimDisk
 from tests.broker.compacted import Table, chunks
 from tests.broker.world import EARLIEST, SMALL, World, topic_stats
@@ -172,6 +173,28 @@ def test_a_full_disk_fails_the_run_alone(at: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(table.world.disk, "open", real)
     table.compact()
     assert table.view() == "5:d=1 6:a=3 8:e=1"
+
+
+@pytest.mark.parametrize("piece_bytes", [100, 1 << 20])
+def test_a_view_leaves_the_reserve_of_the_disk_alone(piece_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """7.4.5: a run that would fill the disk fails, for the next write of a broker whose disk is full stops it; a small
+    view is written, as it lets the log be trimmed."""
+    monkeypatch.setattr(run_module, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(view_file, "BLOCK_BYTES", 50)
+    disk = SimDisk()
+    disk.space_left = Space(1 << 30, 1 << 40)
+    table = Table(World(SMALL, disk))
+    table.put(ROUNDS)
+    disk.space_left = Space(SMALL.disk_reserve_mbytes << 20, 1 << 40)
+    table.topic.compaction.request()
+    table.world.settle()
+    if piece_bytes == 100:
+        assert table.status() is Status.ERROR
+        assert "nearly full" in table.topic.compaction.last_error
+        assert table.view() == ""
+        disk.space_left = Space(1 << 30, 1 << 40)
+        table.compact()
+    assert table.view() == "2:a=2 3:c=1 5:d=1"
 
 
 def test_an_unload_ends_a_run() -> None:

@@ -13,7 +13,7 @@ end, so each entry of a transaction there is committed, or aborted and left out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -110,10 +110,12 @@ class CompactionRun:
         writer: ViewWriter,
         batches: BatchWork,
         clock: Clock,
+        has_room_for: Callable[[int], bool],
         *,
         keep_keyless: bool,
     ) -> None:
-        """``through``: the last entry that is readable now."""
+        """``through``: the last entry that is readable now. ``has_room_for`` says whether the disk has room for so many
+        bytes more."""
         self.through = through
         self.row: ViewRow | None = None
         self.messages = self.kept = self.removed = 0
@@ -122,6 +124,7 @@ class CompactionRun:
         self._writer = writer
         self._batches = batches
         self._clock = clock
+        self._has_room_for = has_room_for
         self._keep_keyless = keep_keyless
         self._latest = LatestMessages()
         self._chunks = ChunkGroups()
@@ -235,7 +238,9 @@ class CompactionRun:
                 elif kept:
                     yield from self._write_part(entry, first, kept)
             yield None
-            if self._writer.builder.pending_bytes >= PIECE_BYTES:
+            if self._writer.builder.pending_bytes >= PIECE_BYTES:  # a smaller view may let more of the log be trimmed
+                if not self._has_room_for(self._writer.builder.pending_bytes):
+                    raise _no_room("the disk is nearly full")
                 yield from self._written(self._writer.write)
         ledger, number = self.through
         builder = self._writer.builder
@@ -252,7 +257,11 @@ class CompactionRun:
     def _written(self, write: Wait) -> Steps:
         yield write
         if self._writer.failure is not None:
-            raise PersistenceServerError(
-                f"the compacted view cannot be written: {self._writer.failure.strerror}",
-                hint="make room on the disk; the view before stays as it is",
-            )
+            raise _no_room(self._writer.failure.strerror)
+
+
+def _no_room(reason: str | None) -> PersistenceServerError:
+    return PersistenceServerError(
+        f"the compacted view cannot be written: {reason}",
+        hint="make room on the disk; the view before stays as it is",
+    )

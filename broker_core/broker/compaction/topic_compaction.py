@@ -43,6 +43,12 @@ class Status(Enum):
     ERROR = "ERROR"
 
 
+class Reserve(Protocol):
+    """The last of the disk, which no view may fill."""
+
+    def has_room_for(self, size_bytes: int) -> bool: ...
+
+
 class CompactedTopic(Protocol):
     """The topic, as its compaction sees it."""
 
@@ -52,6 +58,9 @@ class CompactedTopic(Protocol):
     clock: Clock
     settings: Settings
     buffer: TransactionBuffer
+
+    @property
+    def reserve(self) -> Reserve: ...
 
 
 class Figures:
@@ -209,6 +218,7 @@ class TopicCompaction:
             self._writer,
             BatchWork(self._views.aside),
             self._topic.clock,
+            self._topic.reserve.has_room_for,
             keep_keyless=settings.topic_compaction_retain_null_key,
         )
 

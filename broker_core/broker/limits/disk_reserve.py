@@ -83,6 +83,14 @@ class DiskReserve:
             self.low = not self.low
             self._tell()
 
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether the reserve is still free once so much more was written; the disk is asked each time."""
+        try:
+            free_bytes, total_bytes = self._store.space()
+        except OSError:
+            return True
+        return not self.watched or free_bytes - size_bytes >= min(self._most_bytes, total_bytes // _PART_OF_DISK)
+
     def refusal(self, topic: TopicName) -> ProducerBlockedQuotaError | None:
         """Why no producer is accepted now; None if one is."""
         if not self.low:
