@@ -436,7 +436,7 @@ class Topic:
         if self.deduplication is not None:
             holders.append(self.deduplication)
         holders.append(self.buffer)
-        if self.compaction.has_cursor:
+        if self.compaction.has_cursor or self.compaction.is_running:  # the first run makes the cursor at its end
             holders.append(self.compaction)
         return holders
 

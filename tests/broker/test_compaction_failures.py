@@ -269,6 +269,26 @@ def test_a_lost_view_is_made_again_from_a_whole_log() -> None:
     assert table.read() == "3:c=1 5:d=1 6:a=9"
 
 
+def test_the_log_of_a_lost_view_is_not_trimmed() -> None:
+    """7.4.11: as long as a run can make the view again, nothing that it needs is deleted; then it is, as usual."""
+    table = Table()
+    table.put(ROUNDS)
+    table.compact()
+    table.topic.log.roll()
+    table.put("a=9")
+    _lose(table)
+    table.world.restart()
+    table.trim()
+    assert table.topic.log.trimmed == POSITION_EARLIEST
+    table.topic.compaction.request()
+    trim(table.topic, retained=False)
+    table.world.settle()
+    assert table.read() == "3:c=1 5:d=1 6:a=9"
+    table.trim()
+    assert table.topic.log.entries_count == 0
+    assert table.read() == "3:c=1 5:d=1 6:a=9"
+
+
 def test_damage_inside_a_view_is_told_and_never_delivered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -355,6 +375,18 @@ def test_what_was_not_compacted_is_not_trimmed() -> None:
     table.trim()
     assert table.read(compacted=False) == "1:b=1"
     assert table.read() == "0:a=1 1:b=1"
+
+
+def test_nothing_is_trimmed_before_the_first_run_has_ended() -> None:
+    """7.4.10: from the request on, though no threshold is set and the cursor is made at the end of the run."""
+    table = Table()
+    table.put(" ".join(f"k{number}=1" for number in range(30)))
+    table.topic.compaction.request()
+    trim(table.topic, retained=False)
+    table.world.settle()
+    assert table.topic.compaction.view.entries == 30
+    table.trim()
+    assert table.topic.log.entries_count == 0
 
 
 def test_deleting_the_cursor_deletes_the_view() -> None:

@@ -126,8 +126,13 @@ class TopicCompaction:
 
     @property
     def released_through(self) -> Position:
-        """For retention: what is not compacted yet is still needed."""
-        return self.view.horizon
+        """For retention: what is not compacted yet is still needed; all of the log if a lost view can be made of it."""
+        return POSITION_EARLIEST if self._can_begin_anew else self.view.horizon
+
+    @property
+    def _can_begin_anew(self) -> bool:
+        """Whether the view is lost, and the log still has everything from the first entry on."""
+        return self.damage is not None and self._log.trimmed == POSITION_EARLIEST
 
     def when_released(self, on_durable: OnDurable) -> None:
         """For retention: call ``on_durable`` when the view is durable that accounts for these entries."""
@@ -203,12 +208,12 @@ class TopicCompaction:
     def _made_run(self) -> CompactionRun:
         view = self.view
         if self.damage is not None:
-            if self._log.trimmed != POSITION_EARLIEST:
+            if not self._can_begin_anew:
                 raise PersistenceServerError(
                     f"the view before is lost, and entries that it was made of are deleted: {self.damage.message}",
                     hint="restore its file from a backup, or delete the subscription __compaction to begin anew",
                 )
-            view = View(ViewRow(), None)  # the log has everything from the first entry on
+            view = View(ViewRow(), None)
         view.readers.add(self)
         settings = self._topic.settings
         self._writer = self._views.writer(self._topic.topic_id)
