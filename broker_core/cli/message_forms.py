@@ -10,7 +10,6 @@ A message to send says at least its value, or null if it has none; all else may 
 from __future__ import annotations
 
 import base64
-import json
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +19,7 @@ import click
 from broker_core.base.errors import UsageError
 from broker_core.base.printable import printable, printable_json
 from broker_core.cli.output import on_terminal, print_jsonl
+from broker_core.schemas.avro.json_numbers import loaded
 
 if TYPE_CHECKING:
     from broker_core.cli.typed_values import Payload, Shown
@@ -70,7 +70,7 @@ def from_json(line: bytes, number: int, encode: Callable[[Any], Payload] | None 
     """The message of one line; UsageError names the line if it is not such an object. ``encode``: makes the payload of
     a value, which may be any JSON then."""
     try:
-        row = json.loads(line)
+        row = loaded(line)
     except (ValueError, RecursionError) as error:
         raise _bad_line(number, f"it is not JSON ({error})") from error
     if not isinstance(row, dict):

@@ -119,7 +119,7 @@ def _may_be(schema: AvroType, value: Any) -> bool:
         return True
     if isinstance(schema, Enum):
         return value in schema.symbols
-    return schema.kind in _KINDS.get(type(value), ())
+    return schema.kind in _KINDS.get(float if isinstance(value, float) else type(value), ())
 
 
 def primitive_from_plain(kind: SchemaType, value: Any) -> Any:

@@ -6,7 +6,6 @@ Each message is read by the version that it was written with, as nobody here has
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,6 +17,7 @@ from broker_core.cli.plain_values import from_plain, primitive_from_plain, to_pl
 from broker_core.client.schemas.auto import AutoConsumeSchema, schema_of
 from broker_core.client.schemas.misfit import Misfit, wanted
 from broker_core.client.schemas.schema import Reading
+from broker_core.schemas.avro.json_numbers import loaded
 from broker_core.schemas.definition import definition_of
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.schemas.key_value import SEPARATED, divided, joined
@@ -98,7 +98,7 @@ def encoder_of(info: SchemaInfo) -> Encode:
 def parsed_line(info: SchemaInfo, line: bytes) -> Any:
     """The value that a line of input is: JSON, and for STRING the text itself; Misfit."""
     try:
-        return line.decode() if info.type is SchemaType.STRING else json.loads(line)
+        return line.decode() if info.type is SchemaType.STRING else loaded(line)
     except UnicodeDecodeError as error:
         raise Misfit(f"it is not UTF-8: {error.reason}") from error
     except (ValueError, RecursionError) as error:

@@ -12,6 +12,7 @@ import base64
 import binascii
 import json
 import struct
+from collections.abc import Callable
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -21,9 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
 from broker_core.schemas.avro.json_branches import shows_as_it_is
+from broker_core.schemas.avro.json_numbers import loaded
 from broker_core.schemas.avro.types import Array, Enum, Field, Fixed, Map, NoDefault, Primitive, Record, Union
 from broker_core.values.decoding import Decoded, Flaw, uuid_text
-from broker_core.values.targets import DURATION, Target
+from broker_core.values.targets import DURATION, Target, columns_of
 from broker_core.wire.batch import columns as cols
 
 _SIZES: Final = {"int": 31, "long": 63}
@@ -62,9 +64,10 @@ def decode_json(target: Target, values: pa.Array) -> Decoded:
 def _one_by_one(target: Target, values: pa.Array) -> Decoded:
     rows: list[Any] = []
     flaws: list[Flaw] = []
+    load = loaded if any(pa.types.is_decimal(each.arrow) for each in columns_of(target)) else json.loads
     for number, text in enumerate(values.to_pylist()):
         try:
-            rows.append(None if text is None else _shown(target, _loaded(text), ""))
+            rows.append(None if text is None else _shown(target, _loaded(text, load), ""))
         except _MisfitError as misfit:
             rows.append(None)
             flaws.append(Flaw(number, str(misfit)))
@@ -185,9 +188,9 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 # -- one by one
 
 
-def _loaded(text: bytes) -> Any:
+def _loaded(text: bytes, load: Callable[[bytes], Any]) -> Any:
     try:
-        return json.loads(text)
+        return load(text)
     except (ValueError, RecursionError) as error:
         raise _MisfitError(f"it is not JSON: {error}") from error
 
@@ -205,9 +208,8 @@ def _shown(target: Target, value: Any, path: str, is_default: bool = False) -> A
         case Map():
             if not isinstance(value, dict):
                 raise _misfit(path, value, "a map")
-            return [
-                (_text(key), _shown(target.parts[1], each, f"{path}.{key}", is_default)) for key, each in value.items()
-            ]
+            items = [(_text(key), each) for key, each in value.items()]
+            return [(key, _shown(target.parts[1], each, f"{path}.{key}", is_default)) for key, each in items]
         case Union():
             return _member(target, value, path, is_default)
         case Enum():

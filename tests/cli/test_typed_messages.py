@@ -61,6 +61,20 @@ def orders(pulsarish: Pulsarish, topic: str) -> str:
     return topic
 
 
+@pytest.mark.parametrize("form", [[], ["--input", "jsonl"]])
+def test_decimal_of_a_line_keeps_its_digits(pulsarish: Pulsarish, topic: str, tmp_path: Path, form: list[str]) -> None:
+    """10.13: as a number too, which has more of them than a double."""
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}
+    fields = [{"name": "price", "type": ["null", decimal]}, {"name": "ratio", "type": ["null", "double"]}]
+    (tmp_path / "r.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    value = '{"price": 123456789012345678.91, "ratio": 0.5}'
+    line = f'{{"value": {value}}}' if form else value
+    done = pulsarish("produce", topic, "--schema", "r.avsc", *form, stdin=line.encode())
+    assert done.returncode == 0, done.stderr
+    (row,) = objects(pulsarish("consume", topic, "--exit"))
+    assert row["value"] == {"price": "123456789012345678.91", "ratio": 0.5}
+
+
 @pytest.mark.parametrize("kind", ["avro", "json"])
 def test_lines_come_back_as_they_were(pulsarish: Pulsarish, topic: str, tmp_path: Path, kind: str) -> None:
     """10.13, 10.20: through a file's schema, which the topic gets, and through the pipe of one command to the next."""

@@ -417,6 +417,16 @@ def test_fixed_of_another_length_is_a_misfit_in_json() -> None:
             schema.decode(b'{"a":"AAA="}')
 
 
+def test_decimal_that_is_a_number_of_json_keeps_its_digits() -> None:
+    """Java writes them so; a double would have 17."""
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}
+    fields = [{"name": "a", "type": {"type": "array", "items": kind}}, {"name": "b", "type": "double"}]
+    read = JsonSchema(None, json.dumps({"type": "record", "name": "R", "fields": fields})).decode(
+        b'{"a":[123456789012345678.91],"b":0.1}'
+    )
+    assert (read["a"], read["b"], type(read["b"])) == ([Decimal("123456789012345678.91")], 0.1, float)
+
+
 def test_json_is_read_as_clients_write_it() -> None:
     """Java leaves nulls out and has bytes in base64, Pulsar's Python client has them as text and enums by value."""
     schema = JsonSchema(Order)

@@ -48,6 +48,8 @@ def decoded(schema: str, rows: list[str | bytes | None]) -> Decoded:
         ("{a:array<X{x:?string}>}", '{"a": [{"x": "y"}, {}]}', {"a": [{"x": "y"}, {"x": None}]}),
         ("{a:map<int>}", '{"a": {"x": 1}}', {"a": [("x", 1)]}),
         ("{a:bytes decimal(6,2)}", '{"a": 12.5}', {"a": Decimal("12.50")}),
+        ("{a:bytes decimal(20,2)}", '{"a": 123456789012345678.91}', {"a": Decimal("123456789012345678.91")}),
+        ("{a:bytes decimal(20,2), b:double}", '{"a": 1E+2, "b": 0.1}', {"a": Decimal("100.00"), "b": 0.1}),
         ("{a:int date}", '{"a": 1}', {"a": dt.date(1970, 1, 2)}),
         ("{a:long timestamp-millis}", '{"a": 5}', {"a": dt.datetime(1970, 1, 1, 0, 0, 0, 5000, dt.UTC)}),
         ("{a:[int | string]}", '{"a": "x"}', {"a": {"member0": None, "member1": "x"}}),
@@ -80,6 +82,7 @@ def test_value_is_taken_as_clients_write_it(schema: str, text: str, shown: dict[
         ("{a:string}", '{"a": 1}', "a: 1 is not a text"),
         ("{a:enum<A,B>}", '{"a": "C"}', 'a: "C" is not a symbol of enum E'),
         ("{a:array<X{x:int}>}", '{"a": [{"x": 1}, {"x": []}]}', "a[1].x: [] is not a number of type int"),
+        ("{a:map<int>}", '{"a": {"\\ud800": "x"}}', 'a.?: "x" is not a number of type int'),
         ("{a:bytes decimal(4,2)}", '{"a": "123.45"}', 'a: "123.45" is not a decimal of 4 digits'),
     ],
 )
@@ -87,6 +90,7 @@ def test_bad_row_is_null_and_told(schema: str, text: str | bytes, reason: str) -
     found = decoded(schema, ["{}", text, None])
     assert [each.row for each in found.flaws] == [1]
     assert found.flaws[0].reason.startswith(reason)
+    assert found.flaws[0].reason.encode()
     assert found.rows[1].as_py() is None
 
 

@@ -25,6 +25,7 @@ from broker_core.client.schemas.misfit import Misfit, wanted
 from broker_core.schemas.avro.defaults import fits
 from broker_core.schemas.avro.encoding import encoded_default
 from broker_core.schemas.avro.json_branches import shows_as_it_is
+from broker_core.schemas.avro.json_numbers import loaded
 from broker_core.schemas.avro.resolving import STEPS_MAX
 from broker_core.schemas.avro.types import Array, AvroType, Enum, Field, Fixed, Map, NoDefault, Primitive, Record, Union
 
@@ -37,20 +38,22 @@ _BOUNDS: Final = {"int": 1 << 31, "long": 1 << 63}
 def json_reader(schema: AvroType, enums: Mapping[str, type[enum.Enum]] | None = None) -> Callable[[bytes], Any]:
     """A function that reads payloads; it raises ``Misfit``. ``enums``: those that Python has, by their names: clients
     in Python write the values of members in place of their names."""
-    read = _Reading(enums or {}).item(schema)
+    reading = _Reading(enums or {})
+    read = reading.item(schema)
+    load = loaded if reading.has_decimals else json.loads
 
     def decode(payload: bytes) -> Any:
         try:
-            return read(_loaded(payload))
+            return read(_loaded(payload, load))
         except RecursionError:
             raise Misfit("it is nested too deep") from None
 
     return decode
 
 
-def _loaded(payload: bytes) -> Any:
+def _loaded(payload: bytes, load: Callable[[bytes], Any]) -> Any:
     try:
-        return json.loads(payload)
+        return load(payload)
     except ValueError as error:
         raise Misfit(f"it is not JSON: {error}") from error
 
@@ -161,6 +164,7 @@ class _Reading(_Walk):
     def __init__(self, enums: Mapping[str, type[enum.Enum]]) -> None:
         super().__init__()
         self._enums = enums
+        self.has_decimals = False
 
     def record(self, schema: Record) -> Convert:
         fields = [(each.name, self.of(each.type), _default(each)) for each in schema.fields]
@@ -196,6 +200,7 @@ class _Reading(_Walk):
         if logical is None:
             return _plain(schema)
         if logical_name(schema) == "decimal":
+            self.has_decimals = True
             return decimal_of_json
         convert = logical.shown
         read = _text if logical_name(schema) == "uuid" and schema.kind == "string" else _plain(schema)
