@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from broker_core.base.errors import UsageError
 from broker_core.wire.batch import columns as cols
+from broker_core.wire.batch.sent_keys import is_text
 from broker_core.wire.core.written_values import MISFIT
 
 Numbers: TypeAlias = NDArray[np.int64]
@@ -182,6 +183,14 @@ def spans(array: pa.Array, into: Cells) -> tuple[Numbers, NDArray[np.uint8]]:
     first, last = int(offsets[0]), int(offsets[-1])
     starts = offsets[:-1].astype(np.int64)
     return into.spans(data[first:last], starts - first, offsets[1:] - starts), present
+
+
+def text_spans(array: pa.Array, into: Cells) -> tuple[Numbers, NDArray[np.uint8]]:
+    """Text that has to be UTF-8, as JSON is: Spark makes strings of any bytes."""
+    cells, present = spans(array, into)
+    if cols.is_valid(array):
+        return cells, present
+    return cells, np.where(is_text(cols.ByteColumn.of(array)), present, present * MISFIT)
 
 
 def known_spans(known: tuple[str, ...]) -> Maker:

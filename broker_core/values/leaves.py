@@ -17,6 +17,7 @@ from broker_core.values.cells import Maker
 from broker_core.values.targets import DURATION
 
 _SYMBOLS_TOLD: Final = 8
+NO_TEXT: Final = "is not UTF-8, and JSON has no other text"
 
 _WHOLE: Final[Mapping[str, tuple[pa.DataType, ...]]] = {
     "int": (pa.int32(), pa.int16(), pa.int8(), pa.uint8(), pa.uint16()),
@@ -70,7 +71,9 @@ def json_leaf(schema: AvroType, arrow: pa.DataType) -> Leaf | None:
         return plain._replace(kind="quoted", make=cells.uuid_spans)
     if schema.kind in ("float", "double"):
         return plain._replace(kind="span", make=cells.float_texts)
-    forms = {"number": "digits", "text": "quoted" if schema.kind == "string" else "base64", "span": "base64"}
+    if schema.kind == "string":
+        return plain._replace(kind="quoted", make=cells.text_spans, misfit=NO_TEXT)
+    forms = {"number": "digits", "text": "base64", "span": "base64"}
     if schema.kind == "boolean":
         return plain._replace(kind="span", make=cells.texts)
     return plain._replace(kind=forms.get(plain.kind, plain.kind))

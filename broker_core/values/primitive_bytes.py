@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from broker_core.base.errors import RowError
 from broker_core.schemas.info import SchemaType
 from broker_core.wire.batch import columns as cols
 
@@ -28,11 +29,12 @@ _FLOATS: Final = (pa.float32(), pa.float64())
 
 class _Form(NamedTuple):
     """The columns that are written as a type, the last of them being its own, the numbers that a value is made of, and
-    how they are made of the column's."""
+    how they are made of the column's. ``is_of_day``: the column has nanoseconds of a day."""
 
     columns: tuple[pa.DataType, ...]
     words: np.dtype[Any]
     made: Callable[[_Words], tuple[_Words, ...]]
+    is_of_day: bool = False
 
 
 def _one(word: str) -> np.dtype[Any]:
@@ -73,10 +75,10 @@ _FORMS: Final[Mapping[SchemaType, _Form]] = {
     SchemaType.DOUBLE: _Form((*_INTEGERS[:3], *_FLOATS), _one(">f8"), _same),
     SchemaType.DATE: _Form((_ZONED,), _one(">i8"), _milliseconds),
     SchemaType.TIMESTAMP: _Form((_ZONED,), _one(">i8"), _milliseconds),
-    SchemaType.TIME: _Form((_OF_DAY, pa.int64()), _one(">i8"), _of_day),
+    SchemaType.TIME: _Form((_OF_DAY, pa.int64()), _one(">i8"), _of_day, is_of_day=True),
     SchemaType.INSTANT: _Form((_ZONED,), _two(">i4"), _seconds),
     SchemaType.LOCAL_DATE: _Form((pa.date32(),), _one(">i8"), _same),
-    SchemaType.LOCAL_TIME: _Form((_OF_DAY, pa.int64()), _one(">i8"), _same),
+    SchemaType.LOCAL_TIME: _Form((_OF_DAY, pa.int64()), _one(">i8"), _same, is_of_day=True),
     SchemaType.LOCAL_DATE_TIME: _Form((_ZONELESS,), _two(">i8"), _days),
 }
 
@@ -91,14 +93,17 @@ def takes(kind: SchemaType, arrow: pa.DataType) -> bool:
 
 
 def encode_primitive(kind: SchemaType, rows: pa.Array) -> pa.Array:
-    """The values of ``rows``, binary, whose type ``kind`` takes; null is null."""
+    """The values of ``rows``, binary, whose type ``kind`` takes; null is null. RowError for a time of no day."""
     if kind not in _FORMS:
         return rows.cast(pa.binary())
     form = _FORMS[kind]
     if not len(rows):
         return pa.nulls(0, pa.binary())
     present = cols.presence(rows).astype(np.bool_)
-    parts = form.made(_numbers(rows, form.columns[-1])[present])
+    values = _numbers(rows, form.columns[-1])
+    if form.is_of_day:
+        _check_times(values, present)
+    parts = form.made(values[present])
     words = np.zeros(int(present.sum()), form.words)
     for name, part in zip(form.words.fields or (), parts, strict=True):
         words[name] = part
@@ -106,6 +111,13 @@ def encode_primitive(kind: SchemaType, rows: pa.Array) -> pa.Array:
     offsets[1:] = np.cumsum(present) * form.words.itemsize
     buffers = [cols.validity(present), pa.py_buffer(offsets), pa.py_buffer(words.view(np.uint8))]
     return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
+
+
+def _check_times(nanos: _Words, present: NDArray[np.bool_]) -> None:
+    wrong = np.flatnonzero(present & ((nanos < 0) | (nanos >= _DAY_NANOS)))
+    if wrong.size:
+        row = int(wrong[0])
+        raise RowError(row, f"cannot be written: the value is {int(nanos[row])}, which is no nanosecond of a day")
 
 
 def _like(arrow: pa.DataType) -> pa.DataType:

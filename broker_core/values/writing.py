@@ -22,8 +22,8 @@ from broker_core.schemas.avro.defaults import fits
 from broker_core.schemas.avro.encoding import encoded_default, zigzag
 from broker_core.schemas.avro.resolving import STEPS_MAX
 from broker_core.schemas.avro.types import Array, AvroType, Enum, Field, Fixed, Map, NoDefault, Primitive, Record, Union
-from broker_core.values.cells import Maker, ends, presence_alone, spans
-from broker_core.values.leaves import Leaf, avro_leaf, json_leaf
+from broker_core.values.cells import Maker, ends, presence_alone, spans, text_spans
+from broker_core.values.leaves import NO_TEXT, Leaf, avro_leaf, json_leaf
 from broker_core.values.write_program import Column, Program, field_of, list_items_of, map_items_of, map_keys_of
 
 
@@ -103,7 +103,7 @@ class _Compiler:
         if not pa.types.is_string(arrow.key_type):
             raise _mismatch(path, arrow, schema)
         number = self._column(ends).number
-        key = self._column(spans)
+        key = self._column(self._key_cells())
         value, part = self._value(schema.values, arrow.item_type, f"{path}{{}}")
         node = self._items(path, number, self._pair(path, key.number, value), "{}")
         return node, Column(number, ends, [(map_keys_of, key), (map_items_of, part)])
@@ -168,6 +168,9 @@ class _Compiler:
     def _pair(self, path: str, key: int, value: int) -> int:
         raise NotImplementedError
 
+    def _key_cells(self) -> Maker:
+        return spans
+
     def _null(self, branch: int) -> bytes:
         raise NotImplementedError
 
@@ -226,7 +229,11 @@ class _Json(_Compiler):
         return self._to.node(path, "joined", column, item, ord(ends[0]), ord(ends[1]))
 
     def _pair(self, path: str, key: int, value: int) -> int:
-        return self._to.listed(path, [self._to.node(path, "quoted", key), self._to.literal(b":"), value])
+        name = self._to.node(path, "quoted", key, misfit=f"has a key that {NO_TEXT}")
+        return self._to.listed(path, [name, self._to.literal(b":"), value])
+
+    def _key_cells(self) -> Maker:
+        return text_spans
 
     def _null(self, branch: int) -> bytes:
         return self.nothing

@@ -8,6 +8,7 @@ import datetime as dt
 import io
 import json
 import uuid
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -286,6 +287,23 @@ def test_row_that_is_none_of_the_schema_is_refused_by_its_number(
         assert (refused.value.row, str(refused.value).startswith(f"row 1 cannot be written: {flaw}")) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("made", "flaw"),
+    [
+        (lambda text: text, "a is not UTF-8, and JSON has no other text"),
+        (lambda text: pa.MapArray.from_arrays([0, 1, 2, 3], text, text), r"a has a key that is not UTF-8"),
+    ],
+)
+def test_text_that_is_none_is_refused_by_json(made: Callable[[pa.Array], pa.Array], flaw: str) -> None:
+    """Spark makes strings of any bytes; Avro has them as they are."""
+    data = pa.array([b"b", b"c\xff", b"d"], pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 3, data.buffers())
+    rows = pa.StructArray.from_arrays([made(text)], names=["a"])
+    with pytest.raises(RowError, match=f"row 1 cannot be written: {flaw}"):
+        ValueEncoder(schema_of(rows.type, kind="json", name="R")).encode(rows)
+    assert b"c\xff" in ValueEncoder(schema_of(rows.type, kind="avro", name="R")).encode(rows)[1].as_py()
+
+
 def test_json_does_not_say_which_member_of_a_union_a_value_is() -> None:
     arrow = columns(a=columns(member0=pa.int32(), member1=pa.string()))
     with pytest.raises(MismatchError, match="column a is a union of several types, and JSON does not say which"):
@@ -333,6 +351,14 @@ def test_primitive_values_are_big_endian(kind: str, arrow: pa.DataType, value: A
     assert payloads.to_pylist() == [bytes.fromhex(payload), None, bytes.fromhex(payload)]
     if arrow not in (pa.time64("us"), pa.int16(), pa.int32()) or kind in ("INT16", "INT32"):
         assert decoded(schema, payloads).to_pylist() == [value, None, value]
+
+
+@pytest.mark.parametrize("kind", ["TIME", "LOCAL_TIME"])
+@pytest.mark.parametrize("nanos", [-1, 86_400_000_000_000])
+def test_time_of_no_day_is_refused_in_its_row(kind: str, nanos: int) -> None:
+    """No client could read it, or as another time."""
+    with pytest.raises(RowError, match=f"row 1 cannot be written: the value is {nanos}, which is no nanosecond"):
+        ValueEncoder(SchemaInfo(SchemaType[kind])).encode(pa.array([None, nanos, 1]))
 
 
 def test_bytes_of_types_that_are_not_encoded_pass_as_they_are() -> None:
