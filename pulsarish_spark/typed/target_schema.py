@@ -75,7 +75,8 @@ def _of_topics(options: ReadOptions, client: Client) -> TypedValues:
 
 def _asked(client: Client, topic: str, version: int | None) -> VersionedSchema:
     try:
-        found = client.get_schema(topic, version)
+        # Asked for anew: this process may know the version from before the topic was deleted and made anew.
+        found = client.get_schema(topic, version, anew=True)
     except PulsarishError as error:
         raise ConfigError(
             f"valueFormat=schema asks the broker for the schema of {topic}, which failed: {error.message}",

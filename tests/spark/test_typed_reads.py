@@ -125,6 +125,15 @@ def test_pinned_version_and_schema_of_the_user(cell: Broker, topic: str) -> None
     assert found == [{"id": 1.0, "note": "none"}, {"id": 2.0, "note": "n"}]
 
 
+def test_pinned_version_is_that_of_the_topic_which_is_there_now(cell: Broker, topic: str) -> None:
+    """Not that of a topic which had the name before, though this process has asked for it."""
+    send(cell, topic, ORDER, orders(ORDER, 1))
+    assert values(cell, topic, schemaVersion=0) == [{"id": 1, "city": "c1"}]
+    cell.delete(topic)
+    send(cell, topic, LARGER, orders(LARGER, 2, note="n"))
+    assert values(cell, topic, schemaVersion=0) == [{"id": 2, "city": "c2", "note": "n"}]
+
+
 def test_topic_without_a_schema_is_read_by_one_of_the_users(cell: Broker, topic: str) -> None:
     """Messages without a version were written by the schema of the query, unless an option says otherwise."""
     send(cell, topic, None, [b'{"id": 1, "city": "c", "more": 1}', None])
