@@ -78,17 +78,19 @@ class TypedRowMaker:
     def _decoded(self, rows: pa.RecordBatch) -> tuple[pa.Array, list[Flaw]]:
         values, versions = rows.column(VALUE), rows.column("schema_version")
         schemaless = self._typed.rules.schemaless_as
-        without: list[Flaw] = []
+        without: dict[int, Flaw] = {}
         if versions.null_count and schemaless != "schema":
             if schemaless == "bad":
                 has_none = pc.and_(versions.is_null(), values.is_valid())
-                without = [Flaw(row, _NO_VERSION) for row in pc.indices_nonzero(has_none).to_pylist()]
+                without = {row: Flaw(row, _NO_VERSION) for row in pc.indices_nonzero(has_none).to_pylist()}
             values = pc.if_else(versions.is_null(), None, values)
         self._learn(versions)
         keys = rows.column(KEY) if self._typed.has_keys else None
         found = self._decoder.decode(values, versions, keys)
         flaws = [self._explained(flaw, versions) for flaw in found.flaws] if self._unreadable else found.flaws
-        return found.rows, sorted([*without, *flaws]) if without else flaws
+        if schemaless == "null":  # A key without a version is nothing to fail on either.
+            flaws = [flaw for flaw in flaws if versions[flaw.row].is_valid]
+        return found.rows, sorted([*without.values(), *(each for each in flaws if each.row not in without)])
 
     def _learn(self, versions: pa.Array) -> None:
         """Tell the decoder of the versions that it does not know yet."""

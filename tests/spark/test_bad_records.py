@@ -13,12 +13,14 @@ from pyspark.sql import SparkSession
 from broker_core.base.errors import ConfigError
 from broker_core.client import Client
 from broker_core.schemas.info import VersionedSchema
+from broker_core.schemas.key_value import SEPARATED
 from broker_core.testing.raw_client import RawClient, must_succeed
 from broker_core.wire.entry import seal_entry
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from pulsarish_spark import export_batch, progress, read_arrow, replay
 from pulsarish_spark.typed import typed_rows
 from pulsarish_spark.typed.bad_records import BadRecordError
+from tests.schemas.infos import INT32, key_value
 from tests.spark.brokers import Broker
 from tests.spark.conftest import Start, failure, restarted
 from tests.spark.engine import Engine
@@ -133,6 +135,21 @@ def test_dead_letters_are_the_messages_as_they_were(cell: Broker, start: Start, 
         assert properties.pop("REAL_SUBSCRIPTION") == "work"
     name = f"persistent://public/default/{topic}"
     assert properties == {"mine": "1", "REAL_TOPIC": name, "ORIGIN_SCHEMA_VERSION": "0"}
+
+
+def test_pair_without_a_version_is_one_bad_record_or_none(cell: Broker, topic: str) -> None:
+    """Also where neither its value nor the key, which is beside it, could be read by the schema."""
+    pairs = key_value(INT32, INT32, SEPARATED)
+    send(cell, topic, pairs, [bytes(4)], key=bytes(4))
+    send(cell, topic, None, [b"plain"], key="abc")
+    more = {"columns": "key,value"}
+    good = {"key": 0, "value": 0}
+    assert read(cell, topic, schemalessAs="null", **more) == [good, {"key": None, "value": None}]
+    letter = {"onBadRecord": "dead-letter", "deadLetterTopic": f"{topic}-bad"}
+    assert read(cell, topic, schemalessAs="bad", **letter, **more) == [good]
+    (copy,) = letters(cell, f"{topic}-bad")
+    assert (copy["key"], copy["value"]) == (b"abc", b"plain")
+    assert "schemalessAs is bad" in copy["properties"]["BAD_RECORD_REASON"]
 
 
 def test_dead_letter_may_be_larger_than_an_entry(cell: Broker, topic: str) -> None:
