@@ -162,10 +162,15 @@ class View:
         return file.entries_before(block) + bisect_right(self._positions_of(block), position)
 
     def at_time(self, time_ms: int) -> Position | None:
-        """The first entry that the broker stored at or after that time."""
+        """The first entry that the broker stored at or after that time; in a damaged block its first number, at which
+        reading it says so."""
         file = self._file
         for block in range(file.block_of_time(time_ms), file.blocks) if file is not None else ():
-            for entry in self._load(block):
+            try:
+                entries = self._load(block)
+            except UnreadableEntryError as error:
+                return error.position
+            for entry in entries:
                 if entry.broker_timestamp >= time_ms:
                     return entry.position
         return None

@@ -8,6 +8,7 @@ import pytest
 from broker_core.base.errors import NotAllowedError
 from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.broker.compaction import entry_keys
+from broker_core.broker.compaction.chunk_groups import UNFINISHED_MS
 from broker_core.broker.compaction.entry_keys import LARGE_BYTES
 from broker_core.broker.compaction.topic_compaction import Status
 from broker_core.broker.requests import SubscriptionType
@@ -17,7 +18,7 @@ from broker_core.wire.compression import CODECS
 from broker_core.wire.entry import read_metadata, seal_entry, split_entry
 from broker_core.wire.proto.pulsar_api_pb2 import LZ4, MessageMetadata
 from tests.broker.compacted import Table, batch, chunks, single
-from tests.broker.world import FAILOVER, LATEST, SHARED, ack_through
+from tests.broker.world import FAILOVER, LATEST, SHARED, YEAR_MS, ack_through
 
 FIRST = "a=1 b=1 a=2 c=1 b="
 
@@ -248,6 +249,18 @@ def test_chunks_that_never_become_a_message_are_left_out() -> None:
     table.put("c=1")
     table.compact()
     assert (table.horizon, table.view()) == (3, "3:c=1")
+
+
+def test_chunks_from_before_the_clock_was_set_back_hold_nothing_up() -> None:
+    """7.4.4: they would for as long as the clock was ahead."""
+    table = Table()
+    table.world.clock.step_wall_clock(YEAR_MS)
+    table.send(*chunks("a", 3, end=2))
+    table.put("b=1")
+    table.world.clock.step_wall_clock(-YEAR_MS)
+    table.world.clock.advance(UNFINISHED_MS)
+    table.compact()
+    assert (table.horizon, table.view()) == (2, "2:b=1")
 
 
 def test_groups_that_an_open_one_cuts_stay_whole() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.base.errors import PersistenceServerError, SubscriptionNotFoundError
+from broker_core.base.errors import PersistenceServerError, ServerError, SubscriptionNotFoundError
 from broker_core.base.policies import BacklogQuota, Policies
 from broker_core.base.positions import POSITION_EARLIEST
 from broker_core.broker.compaction import run as run_module
@@ -19,6 +19,7 @@ from broker_core.storage import view_file
 from broker_core.storage.backup import copy_directory
 from broker_core.storage.check import verify_directory
 from broker_core.storage.disk import Space
+from broker_core.storage.records import FILE_HEADER_BYTES
 from broker_core.testing.sim_disk import POLICIES, SimDisk
 from tests.broker.compacted import Table, chunks
 from tests.broker.world import EARLIEST, SMALL, World, topic_stats
@@ -139,6 +140,18 @@ def test_a_kill_at_each_step_of_what_else_changes_a_view(act: Callable[[Table], 
         again.world.abandon()
         World.running.remove(again.world)
     assert found == {"2:a=2 3:c=1 5:d=1 6:a=3 7:c= 8:e=1", outcome}
+
+
+def test_truncating_ends_the_first_run() -> None:
+    """7.4.12: nothing of what is deleted comes back as a view."""
+    table = Table()
+    table.put(ROUNDS)
+    table.topic.compaction.request()
+    table.topic.compaction.truncate()
+    table.world.settle()
+    assert (table.status(), table.topic.compaction.has_view) == (Status.ERROR, False)
+    table.trim()
+    assert table.read() == ""
 
 
 @pytest.mark.parametrize("at", range(1, 6))
@@ -310,6 +323,30 @@ def test_damage_inside_a_view_is_told_and_never_delivered(
     table.topic.compaction.request()
     table.world.settle()
     assert table.status() is Status.ERROR
+
+
+def test_times_in_a_damaged_block_are_in_front_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """7.4.11: a seek there is done, and who begins there is told of the damage."""
+    monkeypatch.setattr(view_file, "BLOCK_BYTES", 40)
+    table = Table()
+    times_ms = []
+    for text in ("a=1", "b=1", "c=1"):
+        times_ms.append(table.world.clock.now_ms())
+        table.put(text)
+        table.world.clock.advance(10_000)
+    table.compact()
+    table.trim()
+    path = f"/data/compacted/1-{table.topic.compaction.view.number}.view"
+    table.world.disk.flip_bit(path, 8 * (FILE_HEADER_BYTES + 20))
+    table.world.restart()
+    consumer, _ = table.reader(start=table.sent[2])
+    done: list[ServerError | None] = []
+    consumer.seek_to_time(times_ms[0], done.append)
+    assert done == [None]
+    rollback_s = (table.world.clock.now_ms() - times_ms[0]) // 1000
+    with pytest.raises(PersistenceServerError, match="lost entries"):
+        table.reader(rollback_s=rollback_s)
+    assert table.read(rollback_s=rollback_s - 20) == "2:c=1"
 
 
 def test_a_threshold_starts_runs() -> None:

@@ -79,14 +79,20 @@ class ChunkGroups:
         """The chunks of all messages that are the last ones of their keys."""
         return self._complete.values()
 
-    def open_ones(self, now_ms: int, given_up: set[GroupName]) -> dict[GroupName, Position]:
-        """First chunks of messages that may still be completed; ``given_up``: messages that will not be."""
+    def open_ones(self, now_ms: int | None, given_up: set[GroupName]) -> dict[GroupName, Position]:
+        """First chunks of messages that may still be completed; ``given_up``: messages that will not be. None for the
+        time: all others may be, however old they are."""
         return {
             name: group.first
             for name, group in self._unfinished.items()
-            if name not in given_up and now_ms - group.last_ms < UNFINISHED_MS
+            if name not in given_up and (now_ms is None or _is_recent(group.last_ms, now_ms))
         }
 
     def unfinished(self) -> dict[GroupName, Position]:
         """Where all those begin that lack chunks."""
         return {name: group.first for name, group in self._unfinished.items()}
+
+
+def _is_recent(stored_ms: int, now_ms: int) -> bool:
+    """Whether a chunk came lately. One from the future did not: the clock was set back since then."""
+    return abs(now_ms - stored_ms) < UNFINISHED_MS

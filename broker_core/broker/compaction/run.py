@@ -153,9 +153,8 @@ class CompactionRun:
                     else:
                         yield from self._note(entry, keys)
                 yield None
-            now_ms = (
-                self._clock.now_ms() if given_up is None else 0
-            )  # groups that the new end cuts are open, however old
+            # Groups that the new end cuts are open, however old.
+            now_ms = self._clock.now_ms() if given_up is None else None
             open_groups = self._chunks.open_ones(now_ms, given_up or set())
             if not open_groups:
                 break

@@ -312,9 +312,9 @@ class TopicCompaction:
         self._switch(View(ViewRow(), None), None)
 
     def truncate(self) -> None:
-        """Everything up to now is to be deleted, the view too."""
+        """Everything up to now is to be deleted, the view too, and what a first run has read."""
+        self._abort()
         if self._row is not None:
-            self._abort()
             self.damage = None
             ledger, entry = self._log.readable_end
             row = ViewRow(ledger, entry)
