@@ -274,7 +274,12 @@ class ViewWriter:
         self._submit(lambda: self._append(offset, pieces), on_durable)
 
     def finish(self, on_durable: Callable[[], None]) -> None:
-        """Write the end; the file has its name when ``on_durable`` is called, unless there is a ``failure``."""
+        """Write the end; the file has its name when ``on_durable`` is called, unless there is a ``failure``.
+
+        With ``durability=async`` the log is synced before: a power loss must not take entries that the view has, for
+        their message indexes would be given again.
+        """
+        self._context.commits.sync_due()
         self.builder.finish()
         offset, pieces = self.builder.take()
         disk = self._context.disk
