@@ -11,7 +11,7 @@ Source: Pulsar docs, "Topic compaction", "Binary protocol - Message".
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -37,23 +37,29 @@ class BatchedMessage(NamedTuple):
 
 
 class PlainBatch(NamedTuple):
-    """A batch that was opened: the metadata of its entry, its payload before compression, its messages in order."""
+    """A batch that was opened: the metadata of its entry, its payload before compression, its messages in order. These
+    are parsed as they are asked for, once: parsed ones take a hundred times the room of the smallest."""
 
     metadata: MessageMetadata
     plain: BytesLike
-    messages: list[BatchedMessage]
+    messages: Iterable[BatchedMessage]
 
 
 def open_batch(body: bytes, metadata: MessageMetadata, bytes_max: int) -> PlainBatch:
     """The messages of the batch ``body``, whose metadata these are.
 
-    Raises RemoteProtocolError if the batch cannot be read to its end: it is damaged, compressed by an unknown codec, or
-    its payload is larger than ``bytes_max``. An encrypted batch must not be given.
+    Raises RemoteProtocolError, as going through the messages does, if the batch cannot be read to its end: it is
+    damaged, compressed by an unknown codec, or its payload is larger than ``bytes_max``. An encrypted batch must not be
+    given.
     """
     _, payload = split_entry(body)
     plain = _decompressed(codec_of(metadata), payload, metadata.uncompressed_size, bytes_max)
-    messages, at, end = [], 0, len(plain)
-    for _ in range(metadata.num_messages_in_batch):
+    return PlainBatch(metadata, plain, _messages(plain, metadata.num_messages_in_batch))
+
+
+def _messages(plain: BytesLike, count: int) -> Iterator[BatchedMessage]:
+    at, end = 0, len(plain)
+    for _ in range(count):
         start, at = at, at + _SIZE_BYTES
         if at > end:
             raise RemoteProtocolError("a batch ends before its last message")
@@ -67,21 +73,22 @@ def open_batch(body: bytes, metadata: MessageMetadata, bytes_max: int) -> PlainB
         at = head_end + max(single.payload_size, 0)
         if at > end:
             raise RemoteProtocolError("the payload of a message is longer than its batch")
-        messages.append(BatchedMessage(single, start, at))
+        yield BatchedMessage(single, start, at)
     if at != end:
         raise RemoteProtocolError(f"a batch has {end - at} bytes behind its last message")
-    return PlainBatch(metadata, plain, messages)
 
 
 def compacted(batch: PlainBatch, kept: Sequence[int]) -> bytes:
     """The body of an entry with the messages ``kept`` (their indexes, ascending) of ``batch``; others are left out."""
-    view, pieces, wanted = memoryview(batch.plain), [], frozenset(kept)
+    view, joined, following = memoryview(batch.plain), bytearray(), iter(kept)
+    next_kept = next(following, None)
     for index, message in enumerate(batch.messages):
-        if index in wanted:
-            pieces.append(view[message.start : message.end])
+        if index == next_kept:
+            joined += view[message.start : message.end]
+            next_kept = next(following, None)
         else:
-            pieces.append(memoryview(_left_out(message.metadata)))
-    plain = b"".join(pieces)
+            joined += _left_out(message.metadata)
+    plain = bytes(joined)
     metadata = MessageMetadata()
     metadata.CopyFrom(batch.metadata)
     del metadata.compacted_batch_indexes[:]

@@ -3,18 +3,27 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.base.errors import RemoteProtocolError
+from broker_core.broker.compaction.entry_keys import keys_in_batch
 from broker_core.wire.compression import CODECS
 from broker_core.wire.entry import read_metadata, seal_entry, split_entry, verify_entry
-from broker_core.wire.plain_batches import compacted, open_batch
+from broker_core.wire.plain_batches import PlainBatch, compacted, open_batch
 from broker_core.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.broker.compacted import batch
 
 BYTES_MAX = 1 << 20
+
+
+def _opened(body: bytes) -> PlainBatch:
+    """A batch whose messages may be gone through more than once."""
+    found = open_batch(body, read_metadata(body), BYTES_MAX)
+    return found._replace(messages=list(found.messages))
 
 
 @given(st.data(), st.sampled_from(sorted(CODECS)))
@@ -23,11 +32,11 @@ def test_what_is_left_out_is_an_empty_message(data: st.DataObject, codec: str) -
     texts = data.draw(st.lists(st.sampled_from(["a=1", "b=22", "-=x", "c="]), min_size=1, max_size=8))
     kept = sorted(data.draw(st.sets(st.integers(0, len(texts) - 1))))
     body = batch(texts, codec, partition_key="a", event_time=7)
-    before = open_batch(body, read_metadata(body), BYTES_MAX)
+    before = _opened(body)
     rewritten = compacted(before, kept)
     verify_entry(rewritten)
     metadata = read_metadata(rewritten)
-    after = open_batch(rewritten, metadata, BYTES_MAX)
+    after = _opened(rewritten)
     assert list(metadata.compacted_batch_indexes) == kept
     assert (metadata.num_messages_in_batch, metadata.event_time) == (len(texts), 7)
     assert metadata.compression == CODECS[codec]
@@ -45,7 +54,7 @@ def test_a_batch_that_is_cut_off_is_refused(cut: int) -> None:
     body = batch(["a=1", "b=2"])
     broken = seal_entry(bytes(split_entry(body)[0]), bytes(split_entry(body)[1])[:-cut])
     with pytest.raises(RemoteProtocolError):
-        open_batch(broken, read_metadata(broken), BYTES_MAX)
+        _opened(broken)
 
 
 def test_a_batch_that_would_be_too_large_is_refused() -> None:
@@ -57,3 +66,18 @@ def test_a_batch_that_would_be_too_large_is_refused() -> None:
     body = seal_entry(metadata.SerializeToString(), b"x")
     with pytest.raises(RemoteProtocolError, match="allowed"):
         open_batch(body, metadata, BYTES_MAX)
+
+
+def test_small_messages_take_little_memory() -> None:
+    """7.4.5: a batch of a few KiB may have a million messages, and each of them parsed takes 800 bytes."""
+    messages = 20_000
+    body = batch(["-=x"] * messages)
+    metadata = read_metadata(body)
+    tracemalloc.start()
+    try:
+        keys_in_batch(open_batch(body, metadata, BYTES_MAX))
+        compacted(open_batch(body, metadata, BYTES_MAX), [0])
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 150 * messages
