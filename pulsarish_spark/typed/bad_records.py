@@ -18,7 +18,8 @@ import pyarrow as pa
 from broker_core.base.errors import PulsarishError
 from broker_core.client.dead_letters.letter_copies import ORIGIN_MESSAGE_ID, REAL_SUBSCRIPTION, REAL_TOPIC
 from broker_core.values.decoding import Flaw
-from broker_core.wire.batch.columns import booleans
+from broker_core.wire.batch.columns import ByteColumn, booleans, flags_of, presence
+from broker_core.wire.batch.sent_keys import is_text
 from pulsarish_spark.rows.columns import id_texts
 from pulsarish_spark.rows.typed_values import ValueRules
 
@@ -31,7 +32,7 @@ BAD_RECORD_REASON: Final = "BAD_RECORD_REASON"
 ORIGIN_SCHEMA_VERSION: Final = "ORIGIN_SCHEMA_VERSION"
 
 _REASON_MAX: Final = 1000
-_COPIED: Final = ("key", "key_is_bytes", "ordering_key", "event_time", "value")
+_COPIED: Final = ("key", "ordering_key", "event_time", "value")
 
 _WAY_OUT: Final = (
     'go on without it: .option("onBadRecord", "null"), "skip", or "dead-letter", which keeps it; or decode it '
@@ -85,8 +86,10 @@ class BadRecords:
     def _send(self, rows: pa.RecordBatch, flaws: Sequence[Flaw]) -> None:
         """Store a copy of each bad record; returns when the broker has them all."""
         bad = rows.take(pa.array([flaw.row for flaw in flaws], pa.int64()))
-        known = rows.schema.names
-        columns = {name: bad.column(name) for name in _COPIED if name in known}
+        columns = {name: bad.column(name) for name in _COPIED}
+        # Clients in other languages send keys as text that are none; a copy has their bytes.
+        as_bytes = flags_of(bad.column("key_is_bytes")) | ~is_text(ByteColumn.of(bad.column("key")))
+        columns["key_is_bytes"] = booleans(as_bytes, presence(bad.column("key")) != 0)
         own = bad.column("properties").to_pylist()
         letters = [
             [*self._properties(dict(before or ()), rows, flaw).items()] for before, flaw in zip(own, flaws, strict=True)

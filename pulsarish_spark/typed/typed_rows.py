@@ -9,6 +9,7 @@ never again in a task.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 UNREADABLE_MAX: Final = 1000
 """Versions that the topic does not have, or the query cannot read, of which the broker is asked: each costs a round
-trip, and anybody may write messages that name others."""
+trip, and anybody may write messages that name others. Then only numbers up to the newest version are asked for."""
 
 _NO_VERSION: Final = "the message has no schema version, and schemalessAs is bad"
 
@@ -96,8 +97,14 @@ class TypedRowMaker:
         """Tell the decoder of the versions that it does not know yet."""
         for version in versions.unique().drop_null().to_pylist():
             is_new = not self._decoder.knows(version) and version not in self._unreadable
-            if is_new and len(self._unreadable) < UNREADABLE_MAX:
+            if is_new and (len(self._unreadable) < UNREADABLE_MAX or 0 <= version <= self._newest):
                 self._fetch(version)
+
+    @cached_property
+    def _newest(self) -> int:
+        """The number of the topic's newest version; -1 without one. No message of a task names a later one."""
+        found = self._client.get_schema(self._topic)
+        return -1 if found is None else found.version
 
     def _fetch(self, version: int) -> None:
         # Asked for anew: this process may know the version from before the topic was deleted and made anew.

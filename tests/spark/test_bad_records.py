@@ -160,6 +160,14 @@ def test_dead_letter_may_be_larger_than_an_entry(cell: Broker, topic: str) -> No
     assert [letter["value"] for letter in letters(cell, bad)] == [large]
 
 
+def test_dead_letter_has_the_bytes_of_a_key_that_is_no_text(cell: Broker, topic: str) -> None:
+    """Clients in some languages send any bytes as text."""
+    send(cell, topic, ORDER, [])
+    send_raw(cell, topic, MessageMetadata(schema_version=bytes(8)), b"\x32\x02\xff\xfe")
+    assert read(cell, topic, onBadRecord="dead-letter", deadLetterTopic=f"{topic}-bad") == []
+    assert [letter["key"] for letter in letters(cell, f"{topic}-bad")] == [b"\xff\xfe"]
+
+
 def test_dead_letter_topic_that_is_read_is_refused(cell: Broker, topic: str) -> None:
     """A bad record would come again for ever."""
     send(cell, topic, ORDER, [BAD])
@@ -241,6 +249,27 @@ def test_made_up_versions_cost_a_bounded_number_of_questions(
             assert raw.next_command().HasField("send_receipt")
     assert read(cell, topic, onBadRecord="skip") == [{"id": 1, "city": "c1"}]
     assert len([each for each in asked if each not in (None, 0)]) == 2
+
+
+def test_made_up_versions_do_not_hide_those_that_there_are(
+    cell: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also behind so many of them that no more are asked for."""
+    monkeypatch.setattr(typed_rows, "UNREADABLE_MAX", 2)
+    send(cell, topic, ORDER, [])
+    for number in range(3):
+        send_raw(cell, topic, MessageMetadata(schema_version=(2**62 + number).to_bytes(8, "big")))
+    send(cell, topic, ORDER, orders(ORDER, 1))
+    assert read(cell, topic, onBadRecord="null") == [None, None, None, {"id": 1, "city": "c1"}]
+
+
+def send_raw(cell: Broker, topic: str, metadata: MessageMetadata, more: bytes = b"") -> None:
+    """Send ``BAD`` with these metadata, and ``more`` of them that this language would refuse."""
+    metadata.MergeFrom(MessageMetadata(producer_name="p", sequence_id=0, publish_time=1))
+    with RawClient(cell.service_url) as raw:
+        must_succeed(raw.open_producer(f"persistent://public/default/{topic}", name="hostile"))
+        raw.send_entry(0, 0, seal_entry(metadata.SerializeToString() + more, BAD))
+        assert raw.next_command().HasField("send_receipt")
 
 
 def test_version_of_another_type_is_a_bad_record(cell: Broker, topic: str) -> None:
