@@ -26,7 +26,7 @@ Numbers: TypeAlias = NDArray[np.int64]
 _SOURCE_BYTES_MAX: Final = (1 << 31) - 1
 _DECIMAL_BYTES: Final = 16
 _INT_MAX: Final = (1 << 31) - 1
-_UUID: Final = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", re.ASCII)
+_UUID: Final = re.compile(rb"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _UNSIGNED_MAX: Final = (1 << 32) - 1
 
 
@@ -261,14 +261,14 @@ def _firsts(big: NDArray[np.uint8], fill: NDArray[np.uint8]) -> Numbers:
 
 def uuids(array: pa.Array, into: Cells) -> tuple[Numbers, NDArray[np.uint8]]:
     """UUIDs, given as text, in sixteen bytes. One by one: Arrow has no reader of hexadecimal digits."""
-    found = [None if each is None else _uuid(each) for each in array.to_pylist()]
+    found = [None if each is None else _uuid(each) for each in array.cast(pa.binary()).to_pylist()]
     cells, present = spans(pa.array([each or b"" for each in found], pa.binary()), into)
     given = cols.presence(array)
     return cells, np.where(np.array([each != b"" for each in found], np.bool_), given, present * MISFIT)
 
 
-def _uuid(text: str) -> bytes:
-    return bytes.fromhex(text.replace("-", "")) if _UUID.fullmatch(text) else b""
+def _uuid(text: bytes) -> bytes:
+    return bytes.fromhex(text.replace(b"-", b"").decode()) if _UUID.fullmatch(text) else b""
 
 
 def uuid_spans(array: pa.Array, into: Cells) -> tuple[Numbers, NDArray[np.uint8]]:

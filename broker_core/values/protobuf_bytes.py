@@ -71,11 +71,17 @@ class ProtobufEncoder:
             return rows
         put = self._put(rows.type)
         found: list[bytes | None] = []
-        for number, row in enumerate(rows.to_pylist()):
+        for number, cell in enumerate(rows):
             try:
+                row = cell.as_py()
                 found.append(None if row is None else self._written(put, row))
             except _MisfitError as misfit:
                 raise RowError(number, f"cannot be written: {misfit}") from misfit
+            except (OverflowError, UnicodeDecodeError) as error:
+                flaw = (
+                    f"cannot be written: it has a time that Protobuf does not have, or text that is not UTF-8: {error}"
+                )
+                raise RowError(number, flaw) from error
         return pa.array(found, pa.binary())
 
     def _put(self, arrow: pa.DataType) -> _Put:

@@ -304,6 +304,15 @@ def test_text_that_is_none_is_refused_by_json(made: Callable[[pa.Array], pa.Arra
     assert b"c\xff" in ValueEncoder(schema_of(rows.type, kind="avro", name="R")).encode(rows)[1].as_py()
 
 
+@pytest.mark.parametrize("kind", [AVRO, JSON])
+def test_text_that_is_none_is_no_uuid(kind: SchemaType) -> None:
+    of_uuids = {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": of_uuids}]})
+    text = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"], pa.binary()).buffers())
+    with pytest.raises(RowError, match="row 0 cannot be written: a is no UUID"):
+        ValueEncoder(info(schema, kind)).encode(pa.StructArray.from_arrays([text], names=["a"]))
+
+
 def test_json_does_not_say_which_member_of_a_union_a_value_is() -> None:
     arrow = columns(a=columns(member0=pa.int32(), member1=pa.string()))
     with pytest.raises(MismatchError, match="column a is a union of several types, and JSON does not say which"):

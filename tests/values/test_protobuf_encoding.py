@@ -84,6 +84,19 @@ def test_row_that_is_no_message_is_refused_by_its_number(arrow: pa.DataType, row
 
 
 @pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("time", pa.array([0, 253_402_300_800_000_000], pa.timestamp("us", "UTC"))),
+        ("word", pa.Array.from_buffers(pa.string(), 2, pa.array([b"w", b"\xff"], pa.binary()).buffers())),
+    ],
+)
+def test_row_that_protobuf_cannot_have_is_refused_by_its_number(name: str, column: pa.Array) -> None:
+    """A year of five digits, text of any bytes: Spark has both."""
+    with pytest.raises(RowError, match="row 1 cannot be written: it has a time that Protobuf does not have, or text"):
+        ValueEncoder(everything()).encode(pa.StructArray.from_arrays([column], names=[name]))
+
+
+@pytest.mark.parametrize(
     ("arrow", "told"),
     [
         (columns(one_int23=pa.int32()), 'column value.one_int23 is none of message p.M; did you mean "one_int32"'),
