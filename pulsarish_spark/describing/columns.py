@@ -34,6 +34,7 @@ _NAMES: Final = {
     "string": "string",
     "binary": "binary",
     "date32[day]": "date",
+    "duration[us]": "interval day to second",
     "timestamp[us]": "timestamp_ntz",
     "timestamp[us, tz=UTC]": "timestamp",
 }

@@ -120,6 +120,9 @@ def write_export(
             _check_new(target)  # Again: another export may have been quicker.
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror or error}", hint="give another path") from error
+    except pa.ArrowNotImplementedError as error:  # Of records without fields.
+        hint = "leave that column out, or export bytes: valueFormat=raw"
+        raise UsageError(f"{target} cannot be written: {error}", hint=hint) from error
     return rows
 
 

@@ -108,6 +108,10 @@ def _check_columns(options: ReadOptions, typed: TypedValues) -> None:
     except PulsarishError as error:
         raise ConfigError(f"values cannot be columns: {error.message}", hint=error.hint or _OR_BYTES[3:]) from error
     others = {name.lower() for name in options.columns if name not in columns}
+    if not others and not any(columns[name] for name in columns if name in options.columns):
+        raise ConfigError(
+            "values are records without fields, so flattenValue leaves no column of them", hint="leave flattenValue out"
+        )
     lifted = [field.name for name in columns for field in columns[name] if name in options.columns]
     for name in lifted:
         if name.lower() in others:

@@ -12,16 +12,20 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_type
 
 import pulsarish_spark
 from broker_core.base.errors import ConfigError, TopicNotFoundError
 from broker_core.client import Client
 from broker_core.schemas.info import SchemaInfo, SchemaType
+from broker_core.values.protobuf_values import ProtobufValues
 from pulsarish_spark.__main__ import commands
+from pulsarish_spark.describing.columns import spark_words
 from pulsarish_spark.describing.description import Description
 from tests.apache_pulsar.secured import Secured, token
 from tests.spark.brokers import Broker, eventually, numbers
 from tests.spark.conftest import Start
+from tests.values.protobuf_infos import everything
 
 
 def describe(broker: Broker, topic: str | None, *, stream: bool = False, **options: object) -> Description:
@@ -275,6 +279,8 @@ def test_columns_are_told_as_the_read_has_them(broker: Broker, topic: str) -> No
     raw = describe(broker, topic, columns="value")
     assert [(each.name, each.type) for each in raw.columns] == [("value", "binary")]
     assert any('"valueFormat", "schema"' in note for note in raw.notes)
+    for each in ProtobufValues(everything().data, 0).arrow:
+        assert spark_words(each.type) == from_arrow_type(each.type).simpleString()
     with pytest.raises(ConfigError, match="has no version 7"):
         describe(broker, topic, valueFormat="schema", schemaVersion=7)
 

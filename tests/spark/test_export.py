@@ -17,10 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from broker_core.base.errors import ConfigError, UsageError
 from broker_core.base.local_access import token_at
+from broker_core.schemas.info import SchemaInfo, SchemaType
 from pulsarish_spark import DataLossError, export_batch, read_arrow, replay
 from pulsarish_spark.__main__ import commands
 from pulsarish_spark.replaying.export_file import write_export
 from pulsarish_spark.rows.schema import TopicColumns
+from pulsarish_spark.rows.typed_values import TypedValues
 from tests.spark.brokers import Broker, numbers
 from tests.spark.conftest import Start, failure
 from tests.spark.engine import Engine
@@ -333,6 +335,15 @@ def test_only_files_of_this_machine_are_read_and_written(tmp_path: Path, monkeyp
     write_export(tmp_path / "a:b.parquet", TopicColumns(("value",)), [rows], dict)
     assert values(replay("~/a:b.parquet").read_all()) == [1]
     assert values(replay(f"file://{tmp_path}/a:b.parquet").read_all()) == [1]
+
+
+def test_columns_that_no_file_has_are_refused(tmp_path: Path) -> None:
+    """A record without fields, and nothing is left behind."""
+    empty = SchemaInfo(SchemaType.AVRO, b'{"type": "record", "name": "R", "fields": []}')
+    columns = TopicColumns(("value",), typed=TypedValues(empty))
+    with pytest.raises(UsageError, match=r"b.parquet cannot be written: .*struct type 'value' .*valueFormat=raw"):
+        write_export(tmp_path / "b.parquet", columns, [], dict)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_file_that_comes_during_an_export_stays(tmp_path: Path) -> None:

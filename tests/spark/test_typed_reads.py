@@ -206,8 +206,10 @@ def test_fields_may_stand_beside_other_columns(cell: Broker, topic: str) -> None
     rows = read(cell, topic, columns="topic,value,partition", flattenValue="true", topicNames="short").to_pylist()
     assert rows[0] == {"topic": topic, "id": 1, "city": "c1", "partition": 0}
     assert rows[1]["id"] is None
-    clash = record(ID, {"name": "Topic", "type": "int"}).data.decode()
     options: Any = {"valueFormat": "avro", "flattenValue": "true"}
+    with pytest.raises(ConfigError, match="records without fields, so flattenValue leaves no column"):
+        read(cell, topic, **options, valueSchema=record().data.decode())
+    clash = record(ID, {"name": "Topic", "type": "int"}).data.decode()
     with pytest.raises(
         ConfigError, match="the field Topic of values clashes with the column topic; leave flattenValue"
     ):
