@@ -15,6 +15,7 @@ from broker_core.base.names import TopicName
 from broker_core.base.policies import DispatchRate, Policies
 from broker_core.base.positions import Position
 from broker_core.base.steps import drained
+from broker_core.broker.dispatch import single_active
 from broker_core.broker.requests import AckId, AckKind, SubscribeRequest, SubscriptionType
 from broker_core.wire.ack_sets import bits_of_words
 from broker_core.wire.heads import SendHead, TxnId
@@ -148,6 +149,30 @@ class TestTraces:
         _, anew = world.subscribe(EXCLUSIVE)
         world.settle()
         assert anew.take() == [*m, m5]
+
+    @pytest.mark.parametrize("how", ["commit", "abort", "abort amid"])
+    def test_very_many_entries_are_passed_in_turns(self, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """9.8.1, 9.8.7: who connects anew gets what is behind them, and all of them after an abort, whenever it is."""
+        monkeypatch.setattr(single_active, "_JUMPED_A_PASS", 3)
+        world = World()
+        m = world.publish(60)
+        consumer, _ = world.subscribe(EXCLUSIVE)
+        world.settle()
+        one = begin(world)
+        assert refusal(world, ack_through_in(one, consumer, m[57])) is None
+        consumer.close()
+        _, anew = world.subscribe(EXCLUSIVE)
+        assert anew.take() == [], "not in one turn"
+        if how != "abort amid":
+            world.settle()
+            assert anew.take() == m[58:]
+        if how == "commit":
+            commit(world, one)
+            assert world.subscription().cursor.mark_delete == m[57]
+            assert anew.take() == []
+        else:
+            abort(world, one)
+            assert sorted(anew.take()) == (m if how == "abort amid" else m[:58])
 
     def test_both_kinds_in_two_transactions(self) -> None:
         """9.8.6: the commit of the individual one is applied though another transaction has the slot."""
