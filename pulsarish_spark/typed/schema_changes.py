@@ -75,7 +75,7 @@ class SchemaWatch:
         self._clock = clock
         self._due = 0.0
         self._turn = 0
-        self._known: dict[str, int] = {}
+        self._known: dict[str, tuple[int, int]] = {}
         self._newest: dict[str, SchemaChange] = {}
 
     @property
@@ -106,8 +106,9 @@ class SchemaWatch:
 
     def _see(self, topic: str, newest: VersionedSchema) -> None:
         before = self._known.get(topic)
-        self._known[topic] = newest.version
-        if newest.version == before:
+        # A topic that was deleted and made anew counts its versions anew.
+        found = self._known[topic] = newest.version, hash(newest.info.data)
+        if found == before:
             return
         if are_equal(newest.info, self._typed.schema):
             self._newest.pop(topic, None)

@@ -144,6 +144,8 @@ def test_pair_without_a_version_is_one_bad_record_or_none(cell: Broker, topic: s
     send(cell, topic, None, [b"plain"], key="abc")
     more = {"columns": "key,value"}
     good = {"key": 0, "value": 0}
+    send(cell, f"{topic}-2", pairs, [b"of five bytes"], key=bytes(4))
+    assert read(cell, f"{topic}-2", onBadRecord="null", **more) == [{"key": None, "value": None}]
     assert read(cell, topic, schemalessAs="null", **more) == [good, {"key": None, "value": None}]
     letter = {"onBadRecord": "dead-letter", "deadLetterTopic": f"{topic}-bad"}
     assert read(cell, topic, schemalessAs="bad", **letter, **more) == [good]

@@ -94,6 +94,17 @@ def test_newer_version_is_told_once(cell: Broker, topic: str, caplog: pytest.Log
     assert "rows=they can be read" in caplog.messages[0]
 
 
+def test_topic_that_was_made_anew_has_another_version_of_the_same_number(cell: Broker, topic: str) -> None:
+    send(cell, topic, ORDER, [])
+    with Client(cell.service_url) as client:
+        look = watch_of(cell, client, topic)
+        assert look() == []
+        cell.delete(topic)
+        send(cell, topic, record(AS_TEXT, CITY), [])
+        (change,) = look()
+        assert (change.version, change.changed) == (0, ("value.id: bigint -> string",))
+
+
 def test_query_with_a_version_of_its_own_hears_of_what_comes_then(cell: Broker, topic: str) -> None:
     """Its user knows of the versions that there are."""
     for schema in (ORDER, LARGER):
