@@ -23,7 +23,8 @@ def definition(text: str) -> str:
     """The JSON text of a schema in this notation."""
     if text.startswith('{"'):
         return text
-    return json.dumps(_Reader(text).schema(), ensure_ascii=False)
+    made = json.dumps(_Reader(text).schema(), ensure_ascii=False)
+    return made.replace("Infinity", "1e999")  # which Python reads as that, and does not write
 
 
 class _Reader:

@@ -18,7 +18,7 @@ from tests.apache_pulsar.start import UnavailableError
 from tests.schemas.definitions import pairs
 from tests.schemas.notation import definition
 from tests.schemas.oracle import Oracle, running_oracle
-from tests.schemas.vectors import VECTORS
+from tests.schemas.vectors import TEXTS, VECTORS
 
 pytestmark = [pytest.mark.pulsar, pytest.mark.slow]
 
@@ -44,6 +44,12 @@ def test_table_is_what_java_says(oracle: Oracle) -> None:
         said = oracle.verdict(definition(each.old), definition(each.new))
         assert (said["backward"], said["forward"]) == (each.backward, each.forward), each
         assert said["full"] == (each.backward and each.forward), each
+
+
+def test_definitions_are_valid_where_java_takes_them(oracle: Oracle) -> None:
+    """The same definitions are checked against our parser without Java."""
+    for text, is_valid in TEXTS:
+        assert oracle.verdict(definition("{a:int}"), text)["valid"] == is_valid, text
 
 
 def ours(old: str, new: str) -> dict[str, bool]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from broker_core.schemas.avro.parsing import DEPTH_MAX, SIZE_MAX, SchemaParseErr
 from broker_core.schemas.avro.resolving import STEPS_MAX, Conflict, conflicts
 from tests.schemas.definitions import definitions, pairs
 from tests.schemas.notation import definition
-from tests.schemas.vectors import VECTORS, Vector
+from tests.schemas.vectors import TEXTS, VECTORS, Vector
 
 
 def verdict(old: str, new: str) -> tuple[bool, bool]:
@@ -76,6 +77,14 @@ def test_definition_that_is_none_is_refused_where_it_is_wrong(text: str | bytes,
     with pytest.raises(SchemaParseError) as refused:
         parse(text)
     assert flaw in str(refused.value)
+
+
+@pytest.mark.parametrize(("text", "is_valid"), TEXTS)
+def test_definition_is_taken_as_by_java(text: str, is_valid: bool) -> None:
+    """10.3: a client in Java could not read what a broker took that it refuses, and no error can name a lone
+    surrogate."""
+    with nullcontext() if is_valid else pytest.raises(SchemaParseError):
+        parse(text)
 
 
 def test_hostile_definition_is_refused_before_it_is_read() -> None:

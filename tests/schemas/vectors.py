@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final, NamedTuple
 
 
@@ -182,3 +183,27 @@ VECTORS: Final = tuple(
         ),
     )
 )
+
+
+def _named(**attributes: object) -> str:
+    return json.dumps({"type": "record", "name": "R", "fields": [], **attributes})
+
+
+def _with_default(text: str) -> str:
+    return f'{{"type":"record","name":"R","fields":[{{"name":"a","type":"double","default":{text}}}]}}'
+
+
+TEXTS: Final = (
+    *((_named(namespace=each), True) for each in ("", "a.b", "a$", "é")),
+    *((_named(namespace=each), False) for each in ("a b", "a-b", "1a", "a.1", "a..b", ".a", "a.", ".", "\ud800")),
+    *((_named(name=each), True) for each in (".R", "a.R", "é", "ª", "a٣")),
+    *((_named(name=each), False) for each in ("a b.R", "a..R", "a²", "aⅷ", "٣", "\U0001d49c", "a\U0001d7ce", "\ud800")),
+    *((_named(aliases=[each]), True) for each in ("B", ".B", "a b.B")),
+    *((_named(aliases=[each]), False) for each in ("", "a b", "1")),
+    *((_with_default(each), True) for each in ("1e400", '"NaN"', '"-Infinity"', '"1."', '" .5e+3d "', '"+1F"')),
+    *(
+        (_with_default(each), False)
+        for each in ("NaN", "-Infinity", '"nan"', '"inf"', '"1_0"', '"1e"', '"NaNf"', '"٣"')
+    ),
+)
+"""Definitions, and whether Java takes them: names, namespaces, aliases, and texts that stand for numbers."""

@@ -8,6 +8,7 @@ its size or depth before anything recurses into it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -48,6 +49,10 @@ _RESERVED: Final = frozenset(
 _RESERVED_OF_ENUM: Final = _RESERVED | {"default"}
 _RESERVED_OF_FIELD: Final = frozenset(("aliases", "default", "doc", "name", "order", "type"))
 _ORDERS: Final = ("ascending", "descending", "ignore")
+_NUMBER_TEXT: Final = re.compile(
+    r"[\0- ]*(?:([+-]?(?:NaN|Infinity))|([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?)[\0- ]*", re.ASCII
+)
+"""A text that Java takes for a decimal number; Python takes others."""
 
 
 _N = TypeVar("_N", bound=Named)
@@ -63,7 +68,7 @@ def parse(text: str | bytes) -> AvroType:
     if len(raw) > SIZE_MAX:
         raise SchemaParseError(f"the definition has {len(raw)} bytes, and at most {SIZE_MAX} are taken")
     try:
-        definition = json.loads(raw.decode())
+        definition = json.loads(raw.decode(), parse_constant=_no_constant)
     except UnicodeDecodeError as error:
         raise SchemaParseError("the definition is not UTF-8") from error
     except ValueError as error:
@@ -71,6 +76,10 @@ def parse(text: str | bytes) -> AvroType:
     except RecursionError as error:
         raise _too_deep() from error
     return parse_definition(definition)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"it has no number {name}; a default may be the text {name!r}")
 
 
 def parse_definition(definition: Any) -> AvroType:
@@ -238,6 +247,8 @@ def _name(definition: dict[str, Any], space: str, place: str) -> Name:
     name = _in_space(text, space if given is None else given)
     if len(name.space) > NAME_MAX:
         raise _error(place, f"namespace {name.space[:80]!r} is longer than {NAME_MAX} characters")
+    for part in name.space.split(".") if name.space else ():
+        _checked(part, place)
     if not name.space and name.short in PRIMITIVES:
         raise _error(place, f"a {definition['type']} is named like the type {name.short}")
     _checked(name.short, place)
@@ -251,16 +262,25 @@ def _in_space(text: str, space: str) -> Name:
 
 
 def _aliases(definition: dict[str, Any], name: Name, place: str) -> tuple[Name, ...]:
-    return tuple(_in_space(each, name.space) for each in _texts(definition, "aliases", place))
+    """Other names of a type. Java checks no namespace of theirs."""
+    aliases = tuple(_in_space(each, name.space) for each in _texts(definition, "aliases", place))
+    for each in aliases:
+        _checked(each.short, place)
+    return aliases
 
 
 def _checked(name: str, place: str) -> str:
     """``name``, if types, fields and symbols may have it."""
     if len(name) > NAME_MAX:
         raise _error(place, f"name {name[:80]!r} is longer than {NAME_MAX} characters")
-    if name and (name[0].isalpha() or name[0] in "_$") and all(each.isalnum() or each in "_$" for each in name):
+    if name and not name[0].isdecimal() and all(map(_may_be_in_a_name, name)):
         return name
     raise _error(place, f"{name!r} is no name: it takes letters, digits, _ and $, and no digit first")
+
+
+def _may_be_in_a_name(character: str) -> bool:
+    """Java looks at units of UTF-16, so that letters beyond 16 bits are none to it."""
+    return character in "_$" or (character <= "\uffff" and (character.isalpha() or character.isdecimal()))
 
 
 def _text(definition: dict[str, Any], attribute: str, place: str) -> str:
@@ -281,10 +301,10 @@ def _number_of_text(kind: AvroType, default: Any, place: str) -> Any:
     """A default; that of a float or double may be written as a text."""
     if kind.kind not in ("float", "double") or not isinstance(default, str):
         return default
-    try:
-        return float(default)
-    except ValueError as error:
-        raise _error(place, f"the default {default!r} is no number") from error
+    found = _NUMBER_TEXT.fullmatch(default)
+    if found is None:
+        raise _error(place, f"the default {default!r} is no number")
+    return float(found[1] or found[2])
 
 
 def _others(definition: dict[str, Any], reserved: frozenset[str]) -> dict[str, Any]:
