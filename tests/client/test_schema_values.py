@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import uuid
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -23,7 +24,9 @@ from broker_core.client.schemas import (
     BooleanSchema,
     BytesSchema,
     DateSchema,
+    Double,
     DoubleSchema,
+    Float32,
     FloatSchema,
     InstantSchema,
     Int8Schema,
@@ -36,6 +39,7 @@ from broker_core.client.schemas import (
     LocalDateSchema,
     LocalDateTimeSchema,
     LocalTimeSchema,
+    Record,
     Schema,
     StringSchema,
     TimeSchema,
@@ -47,7 +51,8 @@ from broker_core.client.schemas.json_values import json_reader, json_writer
 from broker_core.client.schemas.misfit import Misfit
 from broker_core.schemas.avro.parsing import SchemaParseError, parse
 from broker_core.schemas.avro.resolving import conflicts
-from broker_core.schemas.avro.types import Array, AvroType, Map, Record, Union, parts
+from broker_core.schemas.avro.types import Array, AvroType, Map, Union, parts
+from broker_core.schemas.avro.types import Record as RecordType
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from tests.client.schema_records import FULL_ORDER, Address, Colour, Node, Order
 from tests.schemas.definitions import definitions, pairs
@@ -112,6 +117,7 @@ def test_bytes_of_other_clients_are_read() -> None:
         (StringSchema(), b"x"), (StringSchema(), "\ud800"), (BytesSchema(), "x"),
         (InstantSchema(), local(2000, 1, 1)), (TimestampSchema(), 5), (LocalDateTimeSchema(), at(2000, 1, 1)),
         (LocalDateSchema(), at(2000, 1, 1)), (LocalTimeSchema(), at(2000, 1, 1)),
+        (LocalTimeSchema(), time(1, tzinfo=UTC)), (TimeSchema(), time(1, tzinfo=UTC)),
     ],
     ids=str,
 )  # fmt: skip
@@ -238,6 +244,44 @@ def test_definition_makes_dicts() -> None:
         AvroSchema(None)  # type: ignore[call-overload]
 
 
+def test_default_that_is_no_value_is_refused() -> None:
+    """By its field: the class would be usable, and the schema not."""
+
+    @dataclass
+    class Sloppy:
+        at: datetime = field(default=local(2000, 1, 1))
+
+    @dataclass
+    class Lazy:
+        tags: list[str] = None  # type: ignore[assignment]
+
+    for cls, reason in (
+        (Sloppy, r"Sloppy.at: the default .* has no time zone"),
+        (Lazy, r"Lazy.tags: the default None"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            AvroSchema(cls)
+
+
+def test_default_that_is_no_number_is_a_text() -> None:
+    """JSON has no NaN, and clients in Java could not read the definition."""
+
+    @dataclass
+    class Measured:
+        a: float = math.nan
+        b: Float32 = -math.inf
+
+    class Declared(Record):
+        a = Double(default=math.nan, required=True, required_default=True)
+
+    text = json.loads(AvroSchema(Measured).info.data, parse_constant=pytest.fail)
+    assert [each["default"] for each in text["fields"]] == ["NaN", "-Infinity"]
+    assert '"default": "NaN"' in AvroSchema(Declared).info.data.decode()
+    empty = AvroSchema(None, {"type": "record", "name": "Measured", "fields": []})
+    read = AvroSchema(Measured).decode(b"", empty.info)
+    assert (math.isnan(read.a), read.b) == (True, -math.inf)
+
+
 def test_class_that_no_schema_has_is_refused() -> None:
     @dataclass
     class Odd:
@@ -255,7 +299,7 @@ def expected(schema: AvroType, shown: Any) -> Any:
     if shown is None:
         return None
     match schema:
-        case Record():
+        case RecordType():
             return {each.name: expected(each.type, shown[each.name]) for each in schema.fields}
         case Array():
             return [expected(schema.items, each) for each in shown]
@@ -362,6 +406,77 @@ def test_default_that_is_within_itself_is_none() -> None:
     assert JsonSchema(None, schema.info.data).decode(b"{}") == {"a": None}
 
 
+@pytest.mark.parametrize("default", [1e300, {"type": "fixed", "name": "F", "size": (1 << 31) - 1}], ids=str)
+def test_default_without_bytes_is_none(default: Any) -> None:
+    """The topic takes it, and data that do not need it are read. A few bytes of a definition claim no gigabytes."""
+    kind, value = ("float", default) if isinstance(default, float) else (default, "")
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": kind, "default": value}]
+    text = json.dumps({"type": "record", "name": "R", "fields": fields})
+    older = AvroSchema(None, definition("{a:int}"))
+    for info in (SchemaInfo(SchemaType.AVRO, text.encode()), SchemaInfo(SchemaType.JSON, text.encode())):
+        AutoConsumeSchema().reading_of(info)
+    schema = AvroSchema(None, text)
+    with pytest.raises(UsageError, match="b: it is missing, and has no default"):
+        schema.encode({"a": 1})
+    with pytest.raises(UnreadableValueError, match="a default "):
+        schema.decode(older.encode({"a": 1}), older.info)
+    assert JsonSchema(None, text).decode(b'{"a":1}') == {"a": 1, "b": None}
+
+
+def test_decimal_that_python_has_not_is_a_misfit() -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 10**30, "scale": 10**30}
+    schema = AvroSchema(None, json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}))
+    with pytest.raises(UnreadableValueError, match=r"a: Python has no decimal with 10+ digits behind the point"):
+        schema.decode(b"\2\1")
+
+
+@pytest.mark.parametrize("charset", ["a\0b", "undefined", "hex", "none"])
+def test_text_in_a_character_set_that_is_none_is_a_misfit(charset: str) -> None:
+    with pytest.raises(UnreadableValueError, match="it is not "):
+        AutoConsumeSchema().decode(b"x", SchemaInfo(SchemaType.STRING, properties={"__charset": charset}))
+
+
+@dataclass
+class Tree:
+    children: list[Tree] = field(default_factory=list)
+
+
+@pytest.mark.parametrize("made", [AvroSchema, JsonSchema])
+def test_depth_of_a_class_is_a_misfit(made: Any) -> None:
+    """At each depth, though its instances need more calls than what is in a payload; and of an endless one."""
+    schema = made(Tree)
+    for depth in range(100, 250, 10):
+        payload = {
+            AvroSchema: b"\2" * depth + b"\0" * (depth + 1),
+            JsonSchema: b'{"children":[' * depth + b"]}" * depth,
+        }
+        try:
+            schema.decode(payload[made])
+        except UnreadableValueError as error:
+            assert "nested too deep" in str(error)  # noqa: PT017
+    endless = Tree()
+    endless.children.append(endless)
+    with pytest.raises(UsageError, match="nested too deep, or is within itself"):
+        schema.encode(endless)
+
+
+@dataclass
+class Even:
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number % 2:
+            raise ArithmeticError
+
+
+def test_value_that_its_class_refuses_is_a_misfit() -> None:
+    """By whatever error."""
+    schema = AvroSchema(Even)
+    assert schema.decode(b"\4") == Even(2)
+    with pytest.raises(UnreadableValueError, match="Even does not take it: ArithmeticError"):
+        schema.decode(b"\2")
+
+
 @pytest.mark.parametrize(
     ("schema", "data", "reason"),
     [
@@ -439,6 +554,18 @@ def test_json_is_read_as_clients_write_it() -> None:
     for wrong, reason in ((b"[1]", "is not record Order"), (b"{", "it is not JSON"), (b"[" * 100_000, "too deep")):
         with pytest.raises(UnreadableValueError, match=reason):
             schema.decode(wrong)
+
+
+def test_value_that_json_cannot_say_is_refused() -> None:
+    """Else it would be read as another one, or not at all."""
+    schema = JsonSchema(None, definition("{a:float, b:double, c:bytes}"))
+    fine = {"a": math.inf, "b": 1e300, "c": b""}
+    assert schema.decode(schema.encode(fine)) == fine
+    for wrong, reason in (({"a": 1e300}, "a: .* type float"), ({"b": 10**400}, "b: .* type double")):
+        with pytest.raises(UsageError, match=reason):
+            schema.encode({**fine, **wrong})
+    with pytest.raises(UnreadableValueError, match=r"c: .* is not a text that UTF-8 can express"):
+        schema.decode(b'{"a":0,"b":0,"c":"\\ud800"}')
 
 
 # -- pairs, and whatever a topic has

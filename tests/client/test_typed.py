@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,8 +30,9 @@ from broker_core.client.schemas import (
     StringSchema,
 )
 from broker_core.schemas.info import SchemaInfo, SchemaType
+from broker_core.wire.schema_versions import version_bytes
 from tests.client.conftest import Service, admin_path
-from tests.client.helpers import WAIT_S, take
+from tests.client.helpers import WAIT_S, eventually, take
 from tests.client.schema_records import FULL_ORDER, Address, Order
 
 
@@ -248,6 +250,33 @@ def test_table_view_has_values(client: Client, topic: str) -> None:
         assert view.snapshot() == {"a": Person("Ann", 5)}
 
 
+@dataclass
+class Adult(Person):
+    _avro_name = "Person"
+
+    def __post_init__(self) -> None:
+        if self.age < 18:
+            raise RuntimeError("too young")
+
+
+def test_table_view_ends_with_a_value_that_its_class_refuses(client: Client, topic: str) -> None:
+    """By whatever error, which is told though the value is that of the last message, and the one before is fine."""
+    with client.create_producer(topic, schema=PEOPLE) as producer:
+        producer.send_async(Person("Bob", 20), key="b")
+        producer.send_async(Person("Ann"), key="a")
+    with pytest.raises(UnreadableValueError, match="Adult does not take it: too young"):
+        client.create_table_view(topic, AvroSchema(Adult))
+
+
+def test_default_without_bytes_does_not_take_messages(client: Client, topic: str) -> None:
+    """Brokers take a number that is too large for its type as a default, and readers meet it."""
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": "float", "default": 1e300}]
+    text = json.dumps({"type": "record", "name": "R", "fields": fields}).encode()
+    send_all(client, topic, SchemaInfo(SchemaType.AVRO, text), b"\2\0\0\0\0", b"\4\0\0\0\0")
+    reader = client.create_reader(topic, schema=AutoConsumeSchema())
+    assert decoded(reader, 2) == [{"a": 1, "b": 0}, {"a": 2, "b": 0}]
+
+
 def test_table_view_has_keys_of_separated_pairs(client: Client, topic: str) -> None:
     schema = KeyValueSchema(Int32Schema(), StringSchema(), "separated")
     send_all(client, topic, schema, KeyValue(1, "a"), KeyValue(2, "b"), KeyValue(1, None), KeyValue(3, "c"))
@@ -322,6 +351,21 @@ def test_topic_that_is_made_anew_has_other_versions(service: Service, client: Cl
     send_all(client, topic, Int32Schema(), 7)
     assert decoded(consumer, 1) == [7]
     assert decoded(client.create_reader(topic, schema=AutoConsumeSchema()), 1) == [7]
+
+
+def test_chunks_name_the_version_of_a_topic_that_is_made_anew(service: Service, client: Client, topic: str) -> None:
+    """10.11, 10.20, 5.1.2: the one that their producer was told last."""
+    client.create_producer(topic, schema=OLDER).close()
+    producer = client.create_producer(
+        topic, schema=PEOPLE, batching_enabled=False, chunking_enabled=True, chunk_max_message_size=1000
+    )
+    lane = producer._inner._parts[0].lane
+    assert lane.schema_version == version_bytes(1)
+    service.admin("DELETE", f"{admin_path(topic)}?force=true")
+    eventually(lambda: lane.schema_version == version_bytes(0), "the producer is back")
+    large = Person("x" * 5000)
+    producer.send(large)
+    assert decoded(client.create_reader(topic, schema=PEOPLE), 1) == [large]
 
 
 def test_schema_that_was_deleted_by_force_is_told(

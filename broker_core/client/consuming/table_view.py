@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Final, TypeAlias
 
@@ -76,15 +76,13 @@ class AsyncTableView:
         self._listeners.append(listener)
 
     async def refresh(self) -> None:
-        """Return when everything that was published before is in ``values``."""
+        """Return when everything that was published before is in ``values``; raises what has ended the view."""
         last = await self._reader.consumer.last_messages()
         goals = {each.topic: each.message_id for each in last if each.message_id.entry >= 0}
         limit_s = self._network.config.operation_timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                while any(goal.position > self._position_of(topic) for topic, goal in goals.items()):
-                    if self.failure is not None:
-                        raise copy(self.failure)
+                while not self._has_reached(goals):
                     waiter = self._network.loop.create_future()
                     self._waiters.append(waiter)
                     await waiter
@@ -93,6 +91,11 @@ class AsyncTableView:
                 f"the table view of {', '.join(goals)} did not reach the last messages in {limit_s:g} s",
                 hint="is the last message a chunk of one that is not complete?",
             ) from None
+
+    def _has_reached(self, goals: Mapping[str, MessageId]) -> bool:
+        if self.failure is not None:  # Of the last message, perhaps.
+            raise copy(self.failure)
+        return all(goal.position <= self._position_of(topic) for topic, goal in goals.items())
 
     def _position_of(self, topic: str) -> tuple[int, int]:
         return self._applied.get(topic, MESSAGE_ID_EARLIEST).position

@@ -213,6 +213,7 @@ class PartitionProducer:
             elif on_sent is not None:
                 self._call(on_sent, message_id, None)
 
+        self._encoder.schema_version = self.lane.schema_version
         try:
             chunked.send(message, sequence_id, self._network.clock.now_ms(), done, transaction)
         except PulsarishError as refusal:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from broker_core.client.schemas.logical_types import Logical, logical_of
 from broker_core.client.schemas.misfit import Misfit
 from broker_core.schemas.avro.aliases import AliasClashError, renamed
-from broker_core.schemas.avro.encoding import encoded_default
+from broker_core.schemas.avro.encoding import UnusableDefaultError, encoded_default
 from broker_core.schemas.avro.resolving import IncomparableError, Resolver
 from broker_core.schemas.avro.types import Array, AvroType, Enum, Fixed, Map, NoDefault, Record, Union
 
@@ -339,12 +339,16 @@ class _Compiler:
                 steps.append((None, each.name, self._skip(each.type)))
             else:
                 steps.append((ours.name, each.name, self.read(each.type, ours.type)))
-        defaults = [
-            (each.name, self.read(each.type, each.type), encoded_default(each.type, each.default))
-            for each in missing
-            if not isinstance(each.default, NoDefault)
-        ]
-        cell.append(_record(steps, defaults))
+        try:
+            defaults = [
+                (each.name, self.read(each.type, each.type), encoded_default(each.type, each.default))
+                for each in missing
+                if not isinstance(each.default, NoDefault)
+            ]
+        except UnusableDefaultError as flaw:
+            cell.append(_unreadable(flaw.message))
+        else:
+            cell.append(_record(steps, defaults))
         return cell[0]
 
     def _skip(self, writer: AvroType) -> Read:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from broker_core.client.schemas.logical_types import logical_of
 from broker_core.client.schemas.misfit import Misfit, wanted
 from broker_core.schemas.avro.defaults import fits
-from broker_core.schemas.avro.encoding import encoded_default, zigzag
+from broker_core.schemas.avro.encoding import UnusableDefaultError, encoded_default, zigzag
 from broker_core.schemas.avro.resolving import STEPS_MAX
 from broker_core.schemas.avro.types import Array, AvroType, Enum, Field, Fixed, Map, NoDefault, Primitive, Record, Union
 
@@ -242,7 +243,8 @@ def _logical(schema: Primitive | Fixed, write: Write) -> Write:
 def _absent(field: Field) -> bytes | None:
     """The value that is written for a field that is not given; None where it has to be."""
     if not isinstance(field.default, NoDefault) and fits(field.type, field.default, STEPS_MAX):
-        return encoded_default(field.type, field.default)
+        with suppress(UnusableDefaultError):  # One of no use is none.
+            return encoded_default(field.type, field.default)
     if isinstance(field.type, Union):
         for number, branch in enumerate(field.type.branches):
             if branch.kind == "null":

@@ -27,8 +27,8 @@ from functools import cache
 from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from broker_core.base.errors import UsageError
-from broker_core.client.schemas.logical_types import logical_of
-from broker_core.client.schemas.misfit import Misfit, wanted
+from broker_core.client.schemas.logical_types import json_number, logical_of
+from broker_core.client.schemas.misfit import Misfit, shown, wanted
 from broker_core.schemas.avro.parsing import parse_definition
 
 Convert = Callable[[Any], Any]
@@ -194,7 +194,7 @@ class _Making:
             "type": "record",
             "name": name,
             **({"namespace": space} if space else {}),
-            "fields": [_field(each, shapes[each.name]) for each in fields],
+            "fields": [_field(each, shapes[each.name], f"{path}.{each.name}") for each in fields],
         }
         cell.append(Shape(definition, _plain_record(cls, shapes), _made_record(cls, shapes), _default_record(shapes)))
         return cell[0]
@@ -228,12 +228,17 @@ def _hints_of(cls: type) -> dict[str, Any]:
 
 def _leaf(definition: Any) -> Shape:
     logical = logical_of(parse_definition(definition))
-    default = _default_bytes if definition == "bytes" else _same if logical is None else logical.plain
+    default = _same if logical is None else logical.plain
+    if isinstance(definition, str):
+        default = _DEFAULTS.get(definition, default)
     return Shape(definition, _same, _same, default)
 
 
 def _default_bytes(value: bytes) -> str:
     return value.decode("latin-1")
+
+
+_DEFAULTS: Final[Mapping[str, Convert]] = {"bytes": _default_bytes, "float": json_number, "double": json_number}
 
 
 def _decimal(digits: Digits) -> Shape:
@@ -274,8 +279,8 @@ def _default_record(shapes: Mapping[str, Shape]) -> Convert:
     return lambda value: {name: shape.default(getattr(value, name)) for name, shape in shapes.items()}
 
 
-def _field(field: dataclasses.Field[Any], shape: Shape) -> dict[str, Any]:
-    """A field in the definition. A default has to be of the first type of a union."""
+def _field(field: dataclasses.Field[Any], shape: Shape, path: str) -> dict[str, Any]:
+    """A field in the definition; UsageError for a default that is none. It has to be of the first type of a union."""
     definition = shape.definition
     default = field.default
     if field.default_factory is not dataclasses.MISSING:
@@ -287,7 +292,14 @@ def _field(field: dataclasses.Field[Any], shape: Shape) -> dict[str, Any]:
         default = None
     if isinstance(definition, list) and default is not None:
         definition = definition[::-1]
-    return {"name": field.name, "type": definition, "default": shape.default(default)}
+    try:
+        return {"name": field.name, "type": definition, "default": shape.default(default)}
+    except (ValueError, TypeError, AttributeError) as flaw:
+        reason = f": {flaw}" if isinstance(flaw, Misfit) else ""
+        raise UsageError(
+            f"{path}: the default {shown(default)} is no value of its type{reason}",
+            hint="give it another one, or none; a field whose default is None has a type with None",
+        ) from flaw
 
 
 def _unknown(path: str, hint: Any) -> UsageError:

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from broker_core.client.schemas.avro_reading import avro_reader
 from broker_core.client.schemas.avro_writing import is_of
-from broker_core.client.schemas.logical_types import decimal_of_json, logical_name, logical_of
+from broker_core.client.schemas.logical_types import decimal_of_json, json_number, logical_name, logical_of
 from broker_core.client.schemas.misfit import Misfit, wanted
 from broker_core.schemas.avro.defaults import fits
-from broker_core.schemas.avro.encoding import encoded_default
+from broker_core.schemas.avro.encoding import UnusableDefaultError, encoded_default
 from broker_core.schemas.avro.json_branches import shows_as_it_is
 from broker_core.schemas.avro.json_numbers import loaded
 from broker_core.schemas.avro.resolving import STEPS_MAX
@@ -153,7 +153,10 @@ def _default(field: Field) -> Callable[[], Any]:
     """The value of a field that is not given: its default, which is a new one each time, or null."""
     if isinstance(field.default, NoDefault) or not fits(field.type, field.default, STEPS_MAX):
         return lambda: None
-    written, read = encoded_default(field.type, field.default), avro_reader(field.type, field.type)
+    try:
+        written, read = encoded_default(field.type, field.default), avro_reader(field.type, field.type)
+    except UnusableDefaultError:
+        return lambda: None
     return lambda: read(written)
 
 
@@ -268,7 +271,14 @@ def _bytes(value: Any) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        return value.encode()
+        return _utf_8(value)
+
+
+def _utf_8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise wanted("a text that UTF-8 can express", text) from error
 
 
 def _text(value: Any) -> str:
@@ -388,13 +398,20 @@ def _written_fixed(size: int) -> Convert:
     return write
 
 
-def _written_double(value: Any) -> float | str:
+def _written_double(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wanted("a number", value)
-    number = float(value)
-    if math.isfinite(number):
-        return number
-    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    try:
+        return json_number(float(value))
+    except OverflowError as error:
+        raise wanted("a number of type double", value) from error
+
+
+def _written_single(value: Any) -> Any:
+    number = _written_double(value)
+    if isinstance(number, float) and math.isinf(_single(number)):
+        raise wanted("a number of type float", value)
+    return number
 
 
 def _written_bytes(value: Any) -> str:
@@ -419,7 +436,7 @@ _WRITES: Final[Mapping[str, Convert]] = {
     "boolean": _boolean,
     "int": _written_integer("int"),
     "long": _written_integer("long"),
-    "float": _written_double,
+    "float": _written_single,
     "double": _written_double,
     "bytes": _written_bytes,
     "string": _text,

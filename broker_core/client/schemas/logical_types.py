@@ -7,6 +7,7 @@ has. A number that Python has no date for is a misfit.
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
@@ -58,6 +59,8 @@ def time_of(micros: int) -> time:
 
 def micros_of_day(moment: time) -> int:
     """Microseconds since midnight."""
+    if moment.tzinfo is not None:
+        raise Misfit(f"{moment} has a time zone, and a time of a day has none: leave it out with replace(tzinfo=None)")
     return ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 1_000_000 + moment.microsecond
 
 
@@ -223,7 +226,17 @@ def _decimal_of(data: bytes, scale: int) -> Decimal:
     if len(data) > _DECIMAL_BYTES_MAX:
         raise Misfit(f"a decimal of {len(data)} bytes is too long")
     number = int.from_bytes(data, "big", signed=True)
-    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
+    try:
+        return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
+    except OverflowError as error:
+        raise Misfit(f"Python has no decimal with {scale} digits behind the point") from error
+
+
+def json_number(value: Any) -> Any:
+    """A number in JSON, which has none for NaN and infinities: these are texts."""
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def decimal_of_json(value: Any) -> Decimal:

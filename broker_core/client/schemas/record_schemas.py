@@ -48,7 +48,11 @@ class RecordSchema(Schema[R]):
         self._write = self._writer(self._avro)
 
     def encoded(self, value: R) -> bytes:
-        return self._write(self._record.plain(value))
+        try:
+            plain = self._record.plain(value)
+        except RecursionError:
+            raise Misfit("it is nested too deep, or is within itself") from None
+        return self._write(plain)
 
     def decoder_of(self, writer: SchemaInfo) -> Callable[[bytes], R]:
         check_type(writer, self.kind)
@@ -58,8 +62,10 @@ class RecordSchema(Schema[R]):
             plain = read(payload)
             try:
                 made: R = make(plain)
-            except (TypeError, ValueError, KeyError) as error:  # The class itself may check its fields.
-                raise Misfit(f"{self._name} does not take it: {error}") from error
+            except RecursionError:
+                raise Misfit("it is nested too deep") from None
+            except Exception as error:  # The class itself may check its fields.
+                raise Misfit(f"{self._name} does not take it: {str(error) or type(error).__name__}") from error
             return made
 
         return decode

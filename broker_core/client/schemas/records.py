@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast, overload
 
 from broker_core.base.errors import UsageError
+from broker_core.client.schemas.logical_types import json_number
 from broker_core.client.schemas.misfit import wanted
 
 V = TypeVar("V")
@@ -73,7 +74,7 @@ class Field(Generic[V]):
     def declared(self, defined: set[str]) -> dict[str, Any]:
         """The field in the definition of its record."""
         kind = self.definition(defined)
-        given = {"default": self.plain(self.initial())} if self.required_default else {}
+        given = {"default": json_number(self.plain(self.initial()))} if self.required_default else {}
         return {"name": self.name, **given, "type": kind if self.required else ["null", kind]}
 
     def plain(self, value: Any) -> Any:

@@ -166,7 +166,7 @@ class StringSchema(PlainSchema[str]):
         def decode(payload: bytes) -> str:
             try:
                 return payload.decode(charset)
-            except (LookupError, UnicodeDecodeError) as error:
+            except (LookupError, ValueError) as error:
                 raise Misfit(f"it is not {charset}: {error}") from error
 
         return decode

@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, Final
 
 from broker_core.base.errors import PulsarishError
 from broker_core.schemas.avro.defaults import fits
 from broker_core.schemas.avro.resolving import STEPS_MAX
 from broker_core.schemas.avro.types import Array, AvroType, Enum, Fixed, Map, NoDefault, Record, Union
 
+DEFAULT_BYTES_MAX: Final = 1 << 20
+"""Bytes of a default's values of fixed size, which may be as long as a short definition says."""
+
 
 class UnusableDefaultError(PulsarishError):
-    """A default has no bytes: its number is too large, or records within records make it endless."""
+    """A default has no bytes: it is too large, or records within records make it endless."""
 
 
 def encoded_default(schema: AvroType, value: Any) -> bytes:
@@ -29,6 +32,7 @@ class _Encoding:
 
     def __init__(self, steps_max: int) -> None:
         self._steps_left = steps_max
+        self._bytes_left = DEFAULT_BYTES_MAX
 
     def encoded(self, schema: AvroType, value: Any) -> bytes:
         self._steps_left -= 1
@@ -41,6 +45,9 @@ class _Encoding:
             case Enum():
                 return zigzag(schema.symbols.index(value))
             case Fixed():
+                self._bytes_left -= schema.size
+                if self._bytes_left < 0:
+                    raise UnusableDefaultError(f"a default has more than {DEFAULT_BYTES_MAX} bytes")
                 return str(value).encode("latin-1", "replace")[: schema.size].ljust(schema.size, b"\0")
             case Array():
                 items = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
