@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from broker_core.base.errors import IncompatibleSchemaError, TopicNotFoundError
+from broker_core.base.names import TopicName
 from broker_core.client import AsyncClient, Client, ClientConfig, Consumer, DeadLetterPolicy, Message
+from broker_core.client.connecting import topic_schemas
 from broker_core.client.connecting.topic_schemas import TopicSchemas
 from broker_core.schemas.info import SchemaInfo, SchemaType, VersionedSchema
 from tests.client.conftest import Service
@@ -122,6 +124,26 @@ def test_versions_are_asked_for_once(service: Service, topic: str, monkeypatch: 
 
     asyncio.run(play())
     assert asked == [0, 1, 1]
+
+
+def test_versions_that_are_asked_for_anew_push_none_out(
+    service: Service, new_topic: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each consumer asks anew once it is attached again, and the size of what is known stays."""
+    monkeypatch.setattr(topic_schemas, "KNOWN_BYTES_MAX", 5 * 1024)
+    topics = new_topic(), new_topic()
+
+    async def play() -> None:
+        async with AsyncClient(ClientConfig(service_url=service.service_url)) as client:
+            for topic in topics:
+                await client.create_producer(topic, schema=INT32)
+                await client.get_schema(topic, 0)
+            for _ in range(20):
+                await client.get_schema(topics[1], 0, anew=True)
+            known = client._network.schemas.known
+            assert [known(TopicName.parse(each), 0) for each in topics] == [(INT32, 0)] * 2
+
+    asyncio.run(play())
 
 
 def dead_topic(topic: str) -> str:

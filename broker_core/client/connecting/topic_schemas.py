@@ -118,8 +118,12 @@ class TopicSchemas:
 
     def _keep(self, question: _Question, found: VersionedSchema) -> None:
         before = self._known.pop(question, None)  # Another one, where the topic was deleted and made anew.
-        self._known_bytes += _ENTRY_BYTES + len(found.info.data) - (0 if before is None else len(before.info.data))
+        self._known_bytes += _size_bytes(found) - (0 if before is None else _size_bytes(before))
         self._known[question] = found
         while self._known_bytes > KNOWN_BYTES_MAX and len(self._known) > 1:
             _, oldest = self._known.popitem(last=False)
-            self._known_bytes -= _ENTRY_BYTES + len(oldest.info.data)
+            self._known_bytes -= _size_bytes(oldest)
+
+
+def _size_bytes(known: VersionedSchema) -> int:
+    return _ENTRY_BYTES + len(known.info.data)
