@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -29,6 +30,7 @@ from broker_core.client import (
     Transaction,
     TransactionState,
 )
+from broker_core.testing.running_broker import RunningBroker
 from tests.client.conftest import TRANSACTIONAL, Service, admin_path, transactional
 from tests.client.helpers import (
     WAIT_S,
@@ -49,6 +51,26 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """The brokers that have transactions."""
     with transactional(request.param, request, tmp_path_factory) as made:
         yield made
+
+
+def test_a_client_ends_transactions_of_coordinators_that_were_added_since(tmp_path: Path) -> None:
+    """A driver that runs for long ends those of tasks, which begin them as newer clients."""
+    broker = RunningBroker(tmp_path / "data", settings={"transactionCoordinators": 1})
+    with broker, Client(broker.service_url) as older:
+        assert older.has_transactions()
+        broker.stop()
+        broker.settings["transactionCoordinators"] = 2
+        broker.start()
+        with Client(broker.service_url) as newer, newer.create_producer("t") as producer:
+            begun = [newer.new_transaction(60) for _ in range(2)]
+            for txn in begun:
+                producer.send(str(txn.id.most_bits), txn=txn)
+            txn_ids = [txn.hand_over() for txn in begun]
+            assert sorted(each.most_bits for each in txn_ids) == [0, 1]
+            assert older.check_transactions(txn_ids) == [None, None]
+            assert older.end_transactions(txn_ids, commit=True) == [None, None]
+            with reading(newer, "t") as consumer:
+                assert sorted(consumer.receive(30).value or b"" for _ in range(2)) == [b"0", b"1"]
 
 
 def reading(client: Client, topic: str, **options: object) -> Consumer:

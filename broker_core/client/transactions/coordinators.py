@@ -200,15 +200,17 @@ class Coordinators:
 
     async def _of(self, txn_id: TxnId) -> Coordinator:
         """The coordinator of a transaction; TransactionNotFoundError if none has its number."""
-        await self._find()
+        await self._find(txn_id.most_bits)
         if not 0 <= txn_id.most_bits < len(self._found):
             raise TransactionNotFoundError(f"no coordinator has the number of transaction {shown(txn_id)}")
         return await self._opened(txn_id.most_bits)
 
-    async def _find(self) -> None:
+    async def _find(self, number: int = 0) -> None:
+        """Find coordinators, again if there were too few for one with that number: brokers may get more of them."""
         async with self._finding:
-            if not self._found:
-                self._found = [Coordinator(self._network, number) for number in range(await self._count())]
+            if number >= len(self._found):
+                added = range(len(self._found), await self._count())
+                self._found += [Coordinator(self._network, each) for each in added]
 
     async def _count(self) -> int:
         task = "find the coordinators of transactions"
