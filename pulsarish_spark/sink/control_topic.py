@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 CURSOR: Final = "spark-sink"
 """The subscription whose position is the first record that is still needed."""
 
-_FIRST: Final = Position(0, 0)
+FIRST: Final = Position(0, 0)
+"""A place before all records."""
 
 
 class ControlTopic:
@@ -79,16 +80,16 @@ class ControlTopic:
                 handle = self._client.open_cursor(self.name, CURSOR)
         except ConsumerBusyError:
             logger.info("control topic is read from its start topic=%s reason=%r", self.name, "its cursor is in use")
-            yield _FIRST, None
+            yield FIRST, None
             return
         with handle:
             stands = handle.mark_delete()
-            yield _FIRST if stands is None else Position(stands.ledger, stands.entry + 1), handle
+            yield FIRST if stands is None else Position(stands.ledger, stands.entry + 1), handle
 
 
 @contextlib.contextmanager
 def _needs(right: str, topic: str) -> Iterator[None]:
-    """Tell of a right that is missing, for what, and what to do without it."""
+    """Tell of a right or a topic that is missing, for what, and what to do without it."""
     try:
         yield
     except AuthorizationError as refused:

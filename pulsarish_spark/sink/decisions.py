@@ -5,7 +5,8 @@ Each micro-batch is a *run* of one driver. A run writes that it begins (``Begun`
 a transaction (``Intent``), and the run at its end which of them are to be committed (``Decision``), or that it gives
 all of them up (``GivenUp``). The order of the records decides. A decision is *valid* if its run is the last that had
 begun before it and has not given up, and if no valid decision about the same batch of the query, or a later one,
-stands before it.
+stands before it. Who has committed all that a decision names writes that it is *carried out* (``CarriedOut``), for
+coordinators forget in time how transactions have ended.
 
 A query that takes its messages from a queue may have them acknowledged by the same decision. Each of its sources writes
 that a process of it begins (``SourceBegun``), and before the run of a batch begins, in which transaction the batch's
@@ -91,7 +92,13 @@ class GivenUp(NamedTuple):
     run: str
 
 
-Record: TypeAlias = Begun | Intent | Decision | GivenUp | SourceBegun | Input
+class CarriedOut(NamedTuple):
+    """All transactions of the decision of a run are committed."""
+
+    run: str
+
+
+Record: TypeAlias = Begun | Intent | Decision | GivenUp | CarriedOut | SourceBegun | Input
 
 
 class ControlRecordError(PulsarishError):
@@ -122,6 +129,8 @@ def _fields(record: Record) -> dict[str, Any]:
             fields["inputs"] = [_input_fields(each) for each in record.inputs]
     elif isinstance(record, GivenUp):
         fields["given_up"] = True
+    elif isinstance(record, CarriedOut):
+        fields["carried_out"] = True  # To versions that do not know it, a copy of the run's begin.
     return fields
 
 
@@ -158,6 +167,8 @@ def _record(fields: dict[str, Any]) -> Record:
     if "intent" in fields:
         most, least = fields["intent"]
         return Intent(run, TxnId(int(most), int(least)))
+    if "carried_out" in fields:
+        return CarriedOut(run)
     return GivenUp(run) if "given_up" in fields else Begun(run)
 
 
@@ -174,6 +185,8 @@ class ControlLog:
         """The run that began last, and may decide; "" if it has given up."""
         self.last: Decision | None = None
         """The last valid decision."""
+        self.is_carried_out = False
+        """Whether all transactions of the last valid decision are committed, as far as the records say."""
         self.keep_from: Position | None = None
         """Records from here on are needed by the next run: those of the last valid decision and of its run."""
         self.inputs: tuple[Input, ...] = ()
@@ -202,17 +215,15 @@ class ControlLog:
         elif isinstance(record, GivenUp):
             if record.run == self.run:
                 self.run = ""
+        elif isinstance(record, CarriedOut):
+            self.is_carried_out |= self.last is not None and self.last.run == record.run
         elif isinstance(record, SourceBegun):
             self._since[record.source] = position
             self._coming.clear()
         elif isinstance(record, Input):
             self._add_input(record)
-        elif self._is_valid(record):
-            self.last = record
-            self.keep_from = self._begun_at[record.run]
-            for each in record.txn_ids:
-                self._undecided.pop(each, None)
-            self.left = {source: each for source, each in self.left.items() if each not in record.inputs}
+        else:
+            self._add_decision(record)
 
     @property
     def undecided(self) -> tuple[TxnId, ...]:
@@ -222,6 +233,15 @@ class ControlLog:
     def undecided_of(self, run: str) -> tuple[TxnId, ...]:
         """Undecided transactions that one run has opened."""
         return tuple(txn_id for txn_id, opener in self._undecided.items() if opener == run)
+
+    def _add_decision(self, decision: Decision) -> None:
+        if not self._is_valid(decision):
+            return
+        self.last, self.is_carried_out = decision, False
+        self.keep_from = self._begun_at[decision.run]
+        for each in decision.txn_ids:
+            self._undecided.pop(each, None)
+        self.left = {source: each for source, each in self.left.items() if each not in decision.inputs}
 
     def _add_input(self, given: Input) -> None:
         if not self._is_newest(given):

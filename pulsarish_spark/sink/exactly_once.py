@@ -3,11 +3,12 @@
 
 Steps, by the processes in which Spark calls them:
 
-    begin     planner   append that a run begins, which fences every earlier one; carry out the last decision, as its
-                        driver may have died amid it; abort what earlier runs have opened and not decided
+    begin     planner   append that a run begins, which fences every earlier one; carry out the last decision, unless
+                        that was done, as its driver may have died amid it; abort what earlier runs have opened and
+                        not decided
     write     task      skip a batch that is decided; else open a transaction, tell so in the control topic, write,
                         and hand the transaction over: no send of this task can follow
-    decide    driver    append which transactions make up the batch; if that is valid, commit them
+    decide    driver    append which transactions make up the batch; if that is valid, commit them, and append that
     give up   driver    append that the run is given up; abort its transactions, unless a decision stands before that:
                         Spark gives up too where the commit itself has failed
 
@@ -31,8 +32,18 @@ from broker_core.base.errors import PulsarishError
 from broker_core.base.positions import Position
 from broker_core.wire.heads import TxnId
 from pulsarish_spark.options.guarantee import ExactlyOnce
-from pulsarish_spark.sink.control_topic import ControlTopic
-from pulsarish_spark.sink.decisions import JOB, Batch, Begun, ControlLog, Decision, GivenUp, Input, Intent
+from pulsarish_spark.sink.control_topic import FIRST, ControlTopic
+from pulsarish_spark.sink.decisions import (
+    JOB,
+    Batch,
+    Begun,
+    CarriedOut,
+    ControlLog,
+    Decision,
+    GivenUp,
+    Input,
+    Intent,
+)
 from pulsarish_spark.sink.endings import ExpiredTransactionError, abort_all, check_open, commit_all
 from pulsarish_spark.sink.inputs import commit_inputs, still_open
 
@@ -74,12 +85,32 @@ def begin(client: Client, once: ExactlyOnce) -> Run:
     with topic.cursor() as (start, cursor):
         name = uuid.uuid4().hex
         begun_at = topic.append(Begun(name))
-        log = topic.read(start, begun_at)
-        if log.last is not None:
-            carry_out(client, log.last, once)
+        log = _log(topic, start, begun_at)
+        if log.last is not None and not log.is_carried_out:
+            carry_out(client, topic, log.last, once)
         abort_all(client, log.undecided)
         _let_go(log, cursor)
     return Run(name, topic.name, begun_at, None if log.last is None else log.last.batch, log.inputs)
+
+
+def _log(topic: ControlTopic, start: Position, begun_at: Position) -> ControlLog:
+    """The verdict at ``begun_at``. ``start``: the place of the cursor, which a sink moves only up to a decision.
+
+    So where none is behind a cursor that was moved, a policy has moved it, as an expiry of messages does. Records
+    before it are there until their ledger is deleted.
+    """
+    log = topic.read(start, begun_at)
+    if log.last is not None or start.entry == 0:
+        return log
+    log = topic.read(FIRST, begun_at)
+    if log.last is None:
+        logger.warning(
+            "decisions are gone from a control topic topic=%s effect=%r advice=%r",
+            topic.name,
+            "a batch that was decided, and that is run again now, is written again",
+            "exempt the topic from messageTTL and from backlog quotas that evict, by policies of its own",
+        )
+    return log
 
 
 def _let_go(log: ControlLog, cursor: CursorHandle | None) -> None:
@@ -130,7 +161,7 @@ def decide(client: Client, run: Run, batch: Batch, shares: Sequence[Share], once
     decision = Decision(run.name, batch, txn_ids, until_ms, still_open(client, run.inputs))
     log = topic.read(run.begun_at, topic.append(decision))
     if log.last == decision:
-        carry_out(client, decision, once)
+        carry_out(client, topic, decision, once)
         return
     abort_all(client, txn_ids)
     raise _fenced(batch, topic)
@@ -148,8 +179,8 @@ def _may_be_over(until_ms: int, once: ExactlyOnce) -> bool:
     return SystemClock().now_ms() >= until_ms - once.timeout_s * 1000 / 2
 
 
-def carry_out(client: Client, decision: Decision, once: ExactlyOnce) -> None:
-    """Commit the transactions of a valid decision. Harmless if that was done, in part or by others."""
+def carry_out(client: Client, topic: ControlTopic, decision: Decision, once: ExactlyOnce) -> None:
+    """Commit the transactions of a valid decision, and note that. Harmless if that was done, in part or by others."""
     commit_all(
         client,
         decision.batch,
@@ -158,6 +189,7 @@ def carry_out(client: Client, decision: Decision, once: ExactlyOnce) -> None:
         assumes_committed=once.assumes_committed,
     )
     commit_inputs(client, decision.inputs)
+    topic.append(CarriedOut(decision.run))
 
 
 def give_up(client: Client, run: Run, shares: Sequence[Share], once: ExactlyOnce) -> None:
@@ -166,6 +198,6 @@ def give_up(client: Client, run: Run, shares: Sequence[Share], once: ExactlyOnce
     log = topic.read(run.begun_at, topic.append(GivenUp(run.name)))
     if log.last is not None and log.last.run == run.name:
         logger.warning("failed batch is committed batch=%r why=%r", str(log.last.batch), "it was decided before")
-        carry_out(client, log.last, once)
+        carry_out(client, topic, log.last, once)
     else:
         abort_all(client, [each.txn_id for each in shares])

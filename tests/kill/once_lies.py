@@ -41,7 +41,7 @@ def _forget_decision() -> None:
     carry_out, begin = exactly_once.carry_out, exactly_once.begin
 
     def begun(client: Client, once: ExactlyOnce) -> Run:
-        _replace(exactly_once, "carry_out", lambda client, last, _once: abort_all(client, last.txn_ids))
+        _replace(exactly_once, "carry_out", lambda client, _topic, last, _once: abort_all(client, last.txn_ids))
         try:
             return begin(client, once)
         finally:

@@ -10,6 +10,7 @@ from broker_core.wire.heads import TxnId
 from pulsarish_spark.sink.decisions import (
     Batch,
     Begun,
+    CarriedOut,
     ControlLog,
     ControlRecordError,
     Decision,
@@ -111,7 +112,9 @@ def test_an_earlier_process_of_a_source_has_no_inputs() -> None:
     assert log_of(OF_S, newer, Begun("x")).inputs == (newer,)
 
 
-@pytest.mark.parametrize("record", [Begun("x"), Intent("x", TxnId(3, 2**62)), decision("x", ONE, A, B), GivenUp("x")])
+@pytest.mark.parametrize(
+    "record", [Begun("x"), Intent("x", TxnId(3, 2**62)), decision("x", ONE, A, B), GivenUp("x"), CarriedOut("x")]
+)
 def test_records_are_read_as_they_were_written(record: Record) -> None:
     """By another process, perhaps of a later version."""
     assert decoded(encoded(record)) == record
@@ -175,6 +178,17 @@ def test_records_that_are_there_twice_count_once(copied: int) -> None:
     assert (log.run, log.last, log.undecided) == ("y", records[2], (B,))
     log.add(decision("y", TWO, B), Position(7, 9))
     assert log.last == decision("y", TWO, B)
+
+
+def test_the_last_decision_is_carried_out_when_its_own_run_is_said_to_be() -> None:
+    """A record that comes late is about an earlier decision."""
+    log = log_of(Begun("x"), decision("x", ONE, A), Begun("y"))
+    assert not log.is_carried_out
+    log.add(CarriedOut("x"), Position(7, 3))
+    assert log.is_carried_out
+    log.add(decision("y", TWO, B), Position(7, 4))
+    log.add(CarriedOut("x"), Position(7, 5))
+    assert not log.is_carried_out
 
 
 def test_what_the_next_run_needs_is_kept() -> None:

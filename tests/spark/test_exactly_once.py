@@ -3,26 +3,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pytest
 
+from broker_core.base.clock import SystemClock
 from broker_core.base.errors import PulsarishError
+from broker_core.base.settings import Settings
 from broker_core.client import Client, Transaction
+from broker_core.storage.disk import RealDisk
+from broker_core.storage.store import Store
+from broker_core.testing.running_broker import RunningBroker
 from pulsarish_spark.options import Side, WriteOptions, write_options
 from pulsarish_spark.options.guarantee import ExactlyOnce
 from pulsarish_spark.sink import exactly_once
-from pulsarish_spark.sink.control_topic import ControlTopic
+from pulsarish_spark.sink.control_topic import CURSOR, ControlTopic
 from pulsarish_spark.sink.decisions import Batch, Decision
 from pulsarish_spark.sink.endings import ExpiredTransactionError, UnknownTransactionError
 from pulsarish_spark.sink.exactly_once import FencedError, Run, Share
 from pulsarish_spark.sink.writer import Within, send_within
-from tests.client.conftest import TRANSACTIONAL, Service, transactional
+from tests.apache_pulsar.web import Web
+from tests.client.conftest import TRANSACTIONAL, Service, admin_path, transactional
 
 QUERY: Final = "3f1c"
 ROWS: Final = 200
@@ -75,7 +83,7 @@ class Stream:
         exactly_once.give_up(self.client, run_of(shares), shares, self.once)
 
     def carry_out(self, decision: Decision) -> None:
-        exactly_once.carry_out(self.client, decision, self.once)
+        exactly_once.carry_out(self.client, ControlTopic(self.client, self.once.control), decision, self.once)
 
     def write(self, run: Run, number: int, tasks: int) -> list[Share]:
         """The rows of batch ``number`` in any order, by so many tasks."""
@@ -329,6 +337,24 @@ def test_a_stream_may_go_on_behind_transactions_of_which_nothing_is_known(stream
         assert stream.begin().done == Batch(QUERY, 0)
 
 
+def test_a_stream_goes_on_after_a_pause_in_which_its_coordinators_forgot_its_transactions(tmp_path: Path) -> None:
+    """They were committed, which the control topic knows: a nightly query is away for a day after each batch."""
+    with RunningBroker(tmp_path / "data") as broker:
+        with Client(broker.service_url) as client:
+            stream = Stream(client, broker.service_url, "nightly")
+            shares = stream.write(stream.begin(), 0, 2)
+            stream.decide([replace(each, lasting_until_ms=0) for each in shares])  # The limit is over then, too.
+        broker.stop()
+        with contextlib.closing(Store.open(RealDisk(), str(broker.data_dir), SystemClock(), Settings())) as store:
+            store.catalogue.transactions.forget_outcomes(SystemClock().now_ms() + 1)
+            store.commits.commit_now()
+        broker.start()
+        with Client(broker.service_url) as client:
+            stream = Stream(client, broker.service_url, "nightly")
+            stream.batch(1)
+            stream.assert_written_once(2)
+
+
 def test_a_batch_whose_transactions_are_over_is_not_decided(stream: Stream) -> None:
     """The query fails, and the next start writes the batch again: a decision would have stopped it for good."""
     stream.timeout_ms = 3000
@@ -384,7 +410,29 @@ def test_records_that_nobody_needs_are_let_go(stream: Stream) -> None:
         stream.batch(number)
     run = stream.begin()
     with ControlTopic(stream.client, run.control).cursor() as (start, _):
-        assert (start.ledger, start.entry) >= (run.begun_at.ledger, run.begun_at.entry - 4)
+        assert (start.ledger, start.entry) >= (run.begun_at.ledger, run.begun_at.entry - 5)
+
+
+def test_records_that_a_policy_passed_over_are_read_again(stream: Stream, service: Service) -> None:
+    """An expiry of messages moves the cursor over the last decision, which is still stored."""
+    stream.batch(0)
+    stream.batch(1)
+    service.admin("POST", f"{admin_path(stream.once.control)}/subscription/{CURSOR}/skip_all")
+    stream.batch(1)
+    stream.batch(2)
+    stream.assert_written_once(3)
+
+
+def test_a_decision_that_is_gone_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody knows then whether a batch was written."""
+    with RunningBroker(tmp_path / "data") as broker, Client(broker.service_url) as client:
+        stream = Stream(client, broker.service_url, "short-lived")
+        begun = stream.begin()
+        web, control = Web(broker.http_url), f"/admin/v2/{admin_path(stream.once.control)}"
+        web.call("POST", f"{control}/subscription/{CURSOR}/skip_all")
+        stream.begin()
+        assert "decisions are gone" in caplog.text
+        assert begun.control in caplog.text
 
 
 def test_a_control_topic_may_have_partitions(stream: Stream, service: Service) -> None:
