@@ -179,7 +179,7 @@ def write_options(raw: Mapping[str, str], side: Side, environment: Mapping[str, 
     """Check ``raw`` for ``side`` and give it types; ConfigError says what is wrong."""
     sparks_own = OF_A_QUERY if side is Side.STREAM_WRITE else frozenset()
     given = parse_all({key: text for key, text in raw.items() if key.lower() not in sparks_own}, side)
-    checkpoint = {key.lower(): text for key, text in raw.items()}.get("checkpointlocation", "")
+    checkpoint = {key.lower(): text for key, text in raw.items()}.get("checkpointlocation", "").rstrip("/")
     return WriteOptions(
         address=address_of(given, environment),
         topic=given.get("topic", ""),

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from broker_core.base.errors import AuthorizationError, ConsumerBusyError, PulsarishError
+from broker_core.base.errors import AuthorizationError, ConsumerBusyError, PulsarishError, TopicNotFoundError
 from broker_core.base.positions import Position
 from broker_core.wire.entry import split_entry
 from pulsarish_spark.options.guarantee import AT_LEAST_ONCE
@@ -98,3 +98,8 @@ def _needs(right: str, topic: str) -> Iterator[None]:
             f"{refused.message}",
             hint=f"grant it, for example to all of the namespace, or use {AT_LEAST_ONCE}",
         ) from refused
+    except TopicNotFoundError as missing:
+        raise TopicNotFoundError(
+            f"to write rows exactly once the control topic {topic} is needed, which is not there: {missing.message}",
+            hint=f"make it, without partitions, where brokers make no topics by themselves; or use {AT_LEAST_ONCE}",
+        ) from missing

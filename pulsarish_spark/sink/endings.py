@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LONGER: Final = 'give .option("transactionTimeoutMs", ...) more milliseconds than it takes'
+"""The way out where a time limit was too short."""
+
 _TOLD_MAX: Final = 10
 """Transactions that an error names."""
 
@@ -47,7 +50,7 @@ def check_open(client: Client, batch: Batch, txn_ids: Sequence[TxnId]) -> None:
         raise ExpiredTransactionError(
             f"{over} of {len(txn_ids)} transactions of {batch} were aborted by their time limit before all tasks had "
             "ended; no row of it is visible",
-            hint='give .option("transactionTimeoutMs", ...) more milliseconds than it takes',
+            hint=LONGER,
         )
 
 

@@ -5,7 +5,8 @@ Without a ``transactionalId`` nothing is decided in a control topic. The driver 
 and then commits all of them side by side; one that is killed within these milliseconds leaves the rows of some tasks.
 Tasks tell of their transactions in a topic that all such jobs of a namespace share: Spark kills the worker of an
 attempt that has failed, and the driver then aborts what is in no message, or it would hold readers up until its time
-limit. That is all that the topic is for, so a job whose role may not use it, or that loses it, goes on without.
+limit. That is all that the topic is for, so a job goes on without it if its role may not use it, if it is missing and
+brokers make no topics by themselves, or if the job loses it.
 
 With one, a job is a stream of one batch (``exactly_once``): a later job of that name finds its decision, completes its
 commits, and writes nothing; one that was killed before it had decided is aborted by the next.
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from broker_core.base.clock import SystemClock
-from broker_core.base.errors import AuthorizationError, PulsarishError
+from broker_core.base.errors import AuthorizationError, PulsarishError, TopicNotFoundError
 from broker_core.base.positions import Position
 from pulsarish_spark.options.guarantee import ExactlyOnce
 from pulsarish_spark.sink import exactly_once
@@ -103,7 +104,7 @@ class Job:
 
 
 def _unnamed_run(client: Client, intents: str) -> Run | None:
-    """A run on the topic of intents, which keeps the records from here on; None for a role that may not use it."""
+    """A run on the topic of intents, which keeps the records from here on; None where it cannot be used."""
     try:
         topic = ControlTopic.made(client, intents)
         name = uuid.uuid4().hex
@@ -111,7 +112,7 @@ def _unnamed_run(client: Client, intents: str) -> Run | None:
         with topic.cursor() as (_, cursor):
             if cursor is not None and begun_at.entry:
                 cursor.ack_through(Position(begun_at.ledger, begun_at.entry - 1))
-    except AuthorizationError as refused:
+    except (AuthorizationError, TopicNotFoundError) as refused:
         logger.info("transactions of failed attempts end by their time limit reason=%s", refused)
         return None
     return Run(name, topic.name, begun_at, None)

@@ -16,12 +16,18 @@ import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from broker_core.base.clock import SystemClock
-from broker_core.base.errors import PulsarishError, RowsUnconfirmedError
+from broker_core.base.errors import (
+    InvalidTxnStatusError,
+    PulsarishError,
+    RowsUnconfirmedError,
+    TransactionHasOperationFailedError,
+    TransactionNotFoundError,
+)
 from pulsarish_spark.connecting.connection import connected
 from pulsarish_spark.losses.loss import running_batch
 from pulsarish_spark.options import WriteOptions
@@ -29,6 +35,7 @@ from pulsarish_spark.plain_errors import plain_errors, through_pickling
 from pulsarish_spark.sink import exactly_once
 from pulsarish_spark.sink.columns import check_columns
 from pulsarish_spark.sink.decisions import JOB, Batch
+from pulsarish_spark.sink.endings import LONGER, ExpiredTransactionError
 from pulsarish_spark.sink.exactly_once import Run, Share
 from pulsarish_spark.sink.guarantees import tell_at_least_once, uses_transactions
 from pulsarish_spark.sink.jobs import Job
@@ -42,6 +49,15 @@ if TYPE_CHECKING:
     from pulsarish_spark.sink.value_schemas import ValueSchemas
 
 logger = logging.getLogger(__name__)
+
+
+_OF_EXPIRED: Final = (
+    InvalidTxnStatusError,
+    RowsUnconfirmedError,
+    TransactionHasOperationFailedError,
+    TransactionNotFoundError,
+)
+"""Failures of a task whose transaction was aborted by its time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +164,20 @@ def send_within(
 ) -> Written:
     """Send all rows in a transaction, which is left to the decision about the batch."""
     until_ms = SystemClock().now_ms() + round(within.timeout_s * 1000)
-    with client.new_transaction(within.timeout_s) as txn:
-        if within.run is not None:
-            exactly_once.intend(client, within.run, txn.id)
-        rows = _send(client, batches, options, txn, schemas)
-        return Written(rows, Share(within.run, batch, txn.hand_over(), until_ms))
+    try:
+        with client.new_transaction(within.timeout_s) as txn:
+            if within.run is not None:
+                exactly_once.intend(client, within.run, txn.id)
+            rows = _send(client, batches, options, txn, schemas)
+            return Written(rows, Share(within.run, batch, txn.hand_over(), until_ms))
+    except _OF_EXPIRED as failure:
+        if SystemClock().now_ms() < until_ms:
+            raise
+        raise ExpiredTransactionError(
+            f"the transaction of a task of {batch} was over after {within.timeout_s:g} s, before the task had written "
+            f"all of its rows, and none of them is visible: {failure.message}",
+            hint=LONGER,
+        ) from failure
 
 
 def batch_of_task() -> Batch:

@@ -36,6 +36,7 @@ def test_a_stream_is_named_by_its_checkpoint_or_by_the_user() -> None:
     asked = options(deliveryGuarantee="exactly-once", checkpointLocation="/c").once
     assert asked == replace(by_checkpoint, is_asked_for=True)
     assert by_checkpoint != options(checkpointLocation="/d").once
+    assert by_checkpoint == options(checkpointLocation="/c/").once
     given = {"service.url": "pulsar://h:1", "deliveryGuarantee": "exactly-once", "transactionalId": "x"}
     everywhere = write_options(given, Side.STREAM_WRITE, {}).once
     assert everywhere == ExactlyOnce("persistent://public/default/__spark_sink_x", 3600.0, is_asked_for=True)

@@ -9,13 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from broker_core.base.errors import NotAllowedError, PulsarishError
+from broker_core.base.errors import NotAllowedError, PulsarishError, TopicNotFoundError
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
 from pulsarish_spark.options import Side, WriteOptions, write_options
 from pulsarish_spark.sink.guarantees import tell_at_least_once
 from pulsarish_spark.sink.writer import PulsarishBatchWriter, PulsarishStreamWriter, Written
+from tests.apache_pulsar.web import Web
 from tests.behaviour.servers import on_ours
+from tests.client.conftest import admin_path
 
 
 @pytest.fixture(scope="module", params=["pulsarish", pytest.param("apache", marks=pytest.mark.pulsar)])
@@ -98,6 +100,23 @@ def test_a_broker_that_is_away_is_not_taken_for_one_without_transactions(
             PulsarishBatchWriter(given)
         assert not isinstance(away.value, NotAllowedError)
     assert "at least once" not in caplog.text
+
+
+def test_topics_that_brokers_do_not_make_are_missed_where_they_are_needed(tmp_path: Path, topic: str) -> None:
+    """A batch write without an id needs the topics of its rows alone; the control topic of an id is named."""
+    with RunningBroker(tmp_path / "data", settings={"allowAutoTopicCreation": False}) as broker:
+        Web(broker.http_url).call("PUT", f"/admin/v2/{admin_path(topic)}")
+        writer = PulsarishBatchWriter(options(broker.service_url, topic))
+        message = writer.write(iter([pa.record_batch({"value": ["x"]})]))
+        assert isinstance(message, Written)
+        assert message.share is not None
+        writer.commit([message])
+        with pytest.raises(
+            TopicNotFoundError, match="the control topic persistent://public/default/__spark_sink_load-1"
+        ):
+            PulsarishBatchWriter(options(broker.service_url, topic, transactionalId="load-1"))
+        with Client(broker.service_url) as client, client.create_reader(topic) as reader:
+            assert reader.read_next(30).value == b"x"
 
 
 def test_a_right_that_is_missing_is_named(tmp_path: Path, topic: str) -> None:

@@ -161,6 +161,26 @@ def test_a_job_that_took_too_long_fails_whole(table: Table, name: str) -> None:
     assert table.rows() == ALL
 
 
+@NAMES
+def test_a_task_that_took_too_long_names_the_option(table: Table, name: str) -> None:
+    """Its transaction was aborted while it wrote, so there is nothing for the driver to commit."""
+    job = table.begin(name)
+    table.timeout_ms = 200
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": ["x"]})
+        with table.client.create_producer(table.topic) as producer, table.client.create_reader(table.topic) as reader:
+            last = producer.send("behind")
+            while reader.read_next(30).message_id != last:  # It is read when the transaction is over.
+                pass
+        yield pa.record_batch({"value": ["y"]})
+
+    with pytest.raises(ExpiredTransactionError, match=r"of a task of this write was over after 0\.2 s") as told:
+        write_rows(rows(), table.options(name), Within(0.2, job.run, JOB))
+    assert "transactionTimeoutMs" in told.value.hint
+    assert table.rows() == ["behind"]
+
+
 def test_a_commit_that_fails_in_part_tells_what_is_visible(table: Table) -> None:
     """A job without a name: one transaction was ended between the question whether it is open and its commit."""
     shares = table.write(table.begin(), 3)
