@@ -44,7 +44,10 @@ _NEXT_VIEW: Final = "views"
 _UNFINISHED: Final = ".new"
 
 _BLOCKS_KEPT: Final = 4
-"""Blocks of one view in memory: cursors and reads ask for the same one again and again."""
+"""Blocks of one view in memory while somebody reads it: cursors and reads ask for the same one again and again."""
+
+_KEPT_BYTES: Final = 512 * 1024
+"""The most that these blocks take, unless one alone takes more: an entry may have megabytes."""
 
 
 class ViewRow(msgspec.Struct, frozen=True):
@@ -107,7 +110,15 @@ class View:
         self._file = file
         self._on_damage = on_damage
         self._blocks: dict[int, list[StoredEntry]] = {}
+        self._block_bytes: dict[int, int] = {}
         self._positions: dict[int, list[Position]] = {}
+
+    def left_by(self, reader: ViewReader) -> None:
+        """``reader`` does not read it any more; harmless if it did not. Without readers no block stays in memory."""
+        self.readers.discard(reader)
+        if not self.readers:
+            self._blocks.clear()
+            self._block_bytes.clear()
 
     # -- which entries it has
 
@@ -120,11 +131,10 @@ class View:
         if position < file.first_of(block):
             return file.first_of(block)
         try:
-            self._load(block)
+            positions = self._positions.get(block) or self._loaded_positions(block)
         except UnreadableEntryError as error:
             behind = Position(position.ledger, position.entry + 1)
             return behind if position < error.through else self._first_of(block + 1)
-        positions = self._positions[block]
         place = bisect_right(positions, position)
         return positions[place] if place < len(positions) else self._first_of(block + 1)
 
@@ -222,9 +232,12 @@ class View:
     def _positions_of(self, block: int) -> list[Position]:
         """The positions of a block; of a damaged one its first, at which reading it says so."""
         try:
-            self._load(block)
+            return self._positions.get(block) or self._loaded_positions(block)
         except UnreadableEntryError as error:
             return [error.position]
+
+    def _loaded_positions(self, block: int) -> list[Position]:
+        self._load(block)
         return self._positions[block]
 
     def _load(self, block: int, start: Position = POSITION_EARLIEST) -> list[StoredEntry]:
@@ -238,12 +251,26 @@ class View:
             self._on_damage(error.message)
             first, through = self._file.first_of(block), self._file.through_of(block)
             raise UnreadableEntryError(error.message, position=max(first, start), through=through) from error
-        while len(self._blocks) >= _BLOCKS_KEPT:
-            oldest = next(iter(self._blocks))
-            del self._blocks[oldest], self._positions[oldest]
-        self._positions[block] = [entry.position for entry in found]
-        self._blocks[block] = found
+        self._keep(block, found)
         return found
+
+    def _keep(self, block: int, found: list[StoredEntry]) -> None:
+        if block not in self._positions and len(self._positions) >= _BLOCKS_KEPT:
+            oldest = next(iter(self._positions))
+            del self._positions[oldest]
+            self._drop(oldest)
+        self._positions[block] = [entry.position for entry in found]
+        if not self.readers:
+            return
+        size = sum([len(entry.body) for entry in found])
+        while self._blocks and sum(self._block_bytes.values()) + size > _KEPT_BYTES:
+            self._drop(next(iter(self._blocks)))
+        self._blocks[block] = found
+        self._block_bytes[block] = size
+
+    def _drop(self, block: int) -> None:
+        self._blocks.pop(block, None)
+        self._block_bytes.pop(block, None)
 
 
 class ViewWriter:

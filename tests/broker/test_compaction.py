@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from broker_core.base.errors import NotAllowedError
@@ -184,6 +186,25 @@ def test_a_live_reader_gets_tombstones() -> None:
     assert table.read() == "2:b=1"
     consumer.flow(10)
     assert table.seen(mailbox) == "1:a= 2:b=1"
+
+
+def test_a_view_that_nobody_reads_takes_no_memory() -> None:
+    """7.4.7: while it is read, its large entries take little more than one of them."""
+    size = 1 << 20
+    table = Table()
+    table.put(" ".join(f"k{number}={'x' * size}" for number in range(8)))
+    table.compact()
+    table.trim()
+    tracemalloc.start()
+    try:
+        consumer, mailbox = table.reader()
+        table.world.settle()
+        assert len(mailbox.take()) == 8
+        assert tracemalloc.get_traced_memory()[0] < 2 * size
+        consumer.close()
+        assert tracemalloc.get_traced_memory()[0] < size // 2
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_slow_reader_goes_on_in_the_newest_view_where_the_log_is_deleted() -> None:

@@ -63,14 +63,14 @@ class CompactedLog:
         """The consumer has left."""
         former, self._bound = self._bound, None
         if former is not None:
-            former.readers.discard(self)
+            former.left_by(self)
             self._compaction.remove_superseded()
 
     def superseded(self) -> None:
         """There is a newer view: let go of this one if all of it is acknowledged. Its horizon stays."""
         bound = self._bound
         if bound is not None and self._cursor is not None and self._cursor.mark_delete >= bound.horizon:
-            bound.readers.discard(self)
+            bound.left_by(self)
             ledger, entry = bound.horizon
             self._bound = View(ViewRow(ledger, entry), None)
 

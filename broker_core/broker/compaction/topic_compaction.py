@@ -248,14 +248,14 @@ class TopicCompaction:
         new row is durable."""
         former, self.view = self.view, view
         self._set_row(row)
-        former.readers.discard(self)
+        former.left_by(self)
         self._superseded.append(former)
         for reader in [reader for each in self._superseded for reader in each.readers]:
             reader.superseded()
         self.remove_superseded()
 
     def _ended(self, failure: str | None, duration_ms: int, run: CompactionRun | None) -> None:
-        self.view.readers.discard(self)
+        self.view.left_by(self)
         figures, now_ms = self.figures, self._topic.clock.now_ms()
         figures.duration_ms = duration_ms
         if failure is None:
@@ -295,7 +295,7 @@ class TopicCompaction:
         if self._job is not None:
             self._job.cancelled = True
             self._job = None
-            self.view.readers.discard(self)
+            self.view.left_by(self)
             self.status, self.last_error = Status.ERROR, "the run was ended: its topic, or its cursor, was let go"
         self._give_up_writer()
 
