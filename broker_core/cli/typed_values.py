@@ -111,6 +111,10 @@ def _encoder_of(info: SchemaInfo) -> Callable[[Any], bytes]:
     if info.type in (SchemaType.PROTOBUF, SchemaType.EXTERNAL):
         what = f"values of {info.type.name} schemas cannot be made here"
         raise UsageError(what, hint="encode them elsewhere, and send the bytes without --schema")
+    charset = info.properties.get("__charset", "UTF-8") if info.type is SchemaType.STRING else "UTF-8"
+    if charset.upper() != "UTF-8":
+        hint = "encode them elsewhere, and send the bytes without --schema"
+        raise UsageError(f"texts in {charset!r} cannot be made here", hint=hint)
     schema, avro = schema_of(info), definition_of(info).avro
     if avro is not None:
         return lambda value: schema.encoded(from_plain(avro, value))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from broker_core.schemas.avro.parsing import parse
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.schemas.key_value import SEPARATED, divided
+from broker_core.values.charsets import CHARSET, UTF_8, encode_text, known_charset
 from broker_core.values.primitive_bytes import encode_primitive, takes
 from broker_core.values.protobuf_bytes import ProtobufEncoder
 from broker_core.values.write_program import Program, joining_program
@@ -75,6 +76,8 @@ class _PrimitiveEncoder:
     def __init__(self, info: SchemaInfo, column: str) -> None:
         self._kind = info.type
         self._column = column
+        self._said = info.properties.get(CHARSET, UTF_8) if self._kind is SchemaType.STRING else UTF_8
+        self._charset = known_charset(self._said)
 
     def check(self, arrow: pa.DataType) -> None:
         if not takes(self._kind, arrow):
@@ -82,9 +85,16 @@ class _PrimitiveEncoder:
             raise MismatchError(
                 f"{subject(self._column)} is {arrow}, which is not written as {self._kind.name}", hint=hint
             )
+        if self._charset is None:
+            raise MismatchError(
+                f"{subject(self._column)} is to be text in {self._said!r}, which is no charset that is known here",
+                hint="write bytes, without valueFormat",
+            )
 
     def encode(self, rows: pa.Array) -> pa.Array:
         self.check(rows.type)
+        if self._charset is not None and self._charset != UTF_8:
+            return encode_text(rows, self._charset)
         return encode_primitive(self._kind, rows)
 
 

@@ -6,7 +6,6 @@ A form is a reader's schema; it gives a reading for each writer's. Writers whose
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -20,6 +19,7 @@ from broker_core.schemas.avro.types import AvroType
 from broker_core.schemas.definition import definition_of
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.schemas.protobuf_native import root_message
+from broker_core.values.charsets import CHARSET, UTF_8, known_charset
 from broker_core.values.decoding import Decoded, Flaw, decode
 from broker_core.values.json_values import decode_json
 from broker_core.values.primitives import arrow_type, decode_primitive
@@ -28,7 +28,6 @@ from broker_core.values.protobuf_values import ProtobufValues
 from broker_core.values.targets import Target, targets_of
 from broker_core.wire.batch import columns as cols
 
-_CHARSET: Final = "__charset"
 _AS_THEY_ARE: Final = frozenset((SchemaType.BYTES, SchemaType.NONE, SchemaType.EXTERNAL, SchemaType.PROTOBUF))
 """Types whose values are binary columns. PROTOBUF has no descriptor of its messages, only an Avro schema like it."""
 
@@ -105,12 +104,11 @@ class _Primitives:
     def reading(self, _number: int, writer: SchemaInfo) -> Reading:
         if writer.type is not self.kind:
             return Unreadable(self.arrow, f"it was written as {writer.type.name}, and is read as {self.kind.name}")
-        charset = writer.properties.get(_CHARSET, "utf-8")
-        try:
-            name = codecs.lookup(charset).name
-        except LookupError:
+        charset = writer.properties.get(CHARSET, UTF_8)
+        name = known_charset(charset)
+        if name is None:
             return Unreadable(self.arrow, f"its charset {charset!r} is not known")
-        return _Primitive(self.kind) if name == "utf-8" else _Text(name)
+        return _Primitive(self.kind) if name == UTF_8 else _Text(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,11 +283,14 @@ def test_wrong_words_about_schemas(pulsarish: Pulsarish, orders: str, topic: str
     """Usage that nothing can be sent by; and a schema that the topic does not take."""
     (tmp_path / "other.avsc").write_text(json.dumps({**ORDER, "fields": [{"name": "x", "type": "int"}]}))
     (tmp_path / "proto.json").write_text(json.dumps({"type": "PROTOBUF", "schema": ORDER}))
+    latin = {"type": "STRING", "schema": "", "properties": {"__charset": "ISO-8859-1"}}
+    (tmp_path / "latin.json").write_text(json.dumps(latin))
     for arguments, code, told in (
         (("--schema-type", "avro"), 2, b"--schema-type is for --schema"),
         (("--schema", "topic", "--schema-type", "avro"), 2, b"--schema-type is for a file"),
         (("--schema", "none.avsc"), 2, b"cannot be read"),
         (("--schema", "proto.json"), 2, b"values of PROTOBUF schemas cannot be made here"),
+        (("--schema", "latin.json"), 2, b"texts in 'ISO-8859-1' cannot be made here"),
         (("--schema", "other.avsc"), 10, b"not compatible with version 0"),
     ):
         done = pulsarish("produce", orders, "-m", '{"x": 1}', *arguments)

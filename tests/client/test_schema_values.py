@@ -107,6 +107,9 @@ def test_bytes_of_other_clients_are_read() -> None:
     assert InstantSchema().decode(bytes(8) + (1999).to_bytes(4, "big")) == at(1970, 1, 1, 0, 0, 0, 1)
     assert TimeSchema().decode((-1000).to_bytes(8, "big", signed=True)) == time(23, 59, 59)
     assert StringSchema().decode(b"\xe9", SchemaInfo(SchemaType.STRING, b"", {"__charset": "ISO-8859-1"})) == "é"
+    for unknown in ("klingon", "hex", "\0"):
+        with pytest.raises(UnreadableValueError, match="it is not "):
+            StringSchema().decode(b"x", SchemaInfo(SchemaType.STRING, b"", {"__charset": unknown}))
 
 
 @pytest.mark.parametrize(

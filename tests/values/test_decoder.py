@@ -109,9 +109,11 @@ def test_value_of_any_type_is_shown(info: SchemaInfo, data: bytes, shown: Any) -
     assert decoded(decoder, (data, None), (None, None), (data, 0)).rows.to_pylist() == [shown, None, shown]
 
 
-def test_charset_that_is_not_known_is_a_flaw() -> None:
-    decoder = ValueDecoder(SchemaInfo(SchemaType.STRING, b"", {"__charset": "klingon"}))
-    assert decoded(decoder, (b"x", None)).flaws == [Flaw(0, "its charset 'klingon' is not known")]
+@pytest.mark.parametrize("charset", ["klingon", "hex", "idna", "\0"])
+def test_charset_that_is_not_known_is_a_flaw(charset: str) -> None:
+    """Python has codecs that are none of text, and some that cannot replace what they do not know."""
+    decoder = ValueDecoder(SchemaInfo(SchemaType.STRING, b"", {"__charset": charset}))
+    assert decoded(decoder, (b"x", None)).flaws == [Flaw(0, f"its charset {charset!r} is not known")]
 
 
 # -- pairs

@@ -378,6 +378,17 @@ def test_bytes_of_types_that_are_not_encoded_pass_as_they_are() -> None:
         encoded(SchemaInfo(SchemaType.PROTOBUF), [{"a": 1}], columns(a=pa.int32()))
 
 
+def test_text_has_the_charset_of_its_schema() -> None:
+    """Java's producers may have brought another one than UTF-8; readers take every value for it."""
+    latin, klingon = (SchemaInfo(SchemaType.STRING, b"", {"__charset": each}) for each in ("ISO-8859-1", "klingon"))
+    rows = pa.array([None, "é", "€"])
+    assert ValueEncoder(latin).encode(rows[:2]).to_pylist() == [None, b"\xe9"]
+    with pytest.raises(RowError, match="row 2 cannot be written: the value is no text in iso8859-1"):
+        ValueEncoder(latin).encode(rows)
+    with pytest.raises(MismatchError, match="the value is to be text in 'klingon', which is no charset"):
+        ValueEncoder(klingon).check(pa.string())
+
+
 def test_primitive_type_takes_no_wider_column() -> None:
     with pytest.raises(MismatchError, match="the value is int64, which is not written as INT32; cast it"):
         encoded(SchemaInfo(SchemaType.INT32), [1], pa.int64())
