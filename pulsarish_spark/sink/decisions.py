@@ -230,6 +230,10 @@ class ControlLog:
         """Transactions of which no valid decision says that they are to be committed."""
         return tuple(self._undecided)
 
+    def has_begun(self, run: str) -> bool:
+        """Whether the records say that ``run`` has begun."""
+        return run in self._begun_at
+
     def undecided_of(self, run: str) -> tuple[TxnId, ...]:
         """Undecided transactions that one run has opened."""
         return tuple(txn_id for txn_id, opener in self._undecided.items() if opener == run)

@@ -54,7 +54,8 @@ logger = logging.getLogger(__name__)
 
 
 class FencedError(PulsarishError):
-    """Another driver of the same stream has begun a batch since this one did. Nothing of this one's was committed."""
+    """Another driver of the same stream has begun a batch since this one did, or the control topic was deleted. Nothing
+    of this one's was committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +156,9 @@ def decide(client: Client, run: Run, batch: Batch, shares: Sequence[Share], once
         try:
             check_open(client, batch, txn_ids)
         except ExpiredTransactionError:
-            if topic.read(run.begun_at, topic.append(GivenUp(run.name))).run:
-                raise _fenced(batch, topic) from None
+            log = topic.read(run.begun_at, topic.append(GivenUp(run.name)))
+            if log.run:
+                raise _fenced(run, batch, log) from None
             raise
     decision = Decision(run.name, batch, txn_ids, until_ms, still_open(client, run.inputs))
     log = topic.read(run.begun_at, topic.append(decision))
@@ -164,12 +166,17 @@ def decide(client: Client, run: Run, batch: Batch, shares: Sequence[Share], once
         carry_out(client, topic, decision, once)
         return
     abort_all(client, txn_ids)
-    raise _fenced(batch, topic)
+    raise _fenced(run, batch, log)
 
 
-def _fenced(batch: Batch, topic: ControlTopic) -> FencedError:
+def _fenced(run: Run, batch: Batch, log: ControlLog) -> FencedError:
+    if not log.has_begun(run.name):
+        return FencedError(
+            f"{batch} was not written by this driver: {run.control} has no record any more that it had begun",
+            hint="was the topic deleted, or emptied? Leave it as it is while the query is in use",
+        )
     return FencedError(
-        f"{batch} was not written by this driver: another one has begun on {topic.name}",
+        f"{batch} was not written by this driver: another one has begun on {run.control}",
         hint="two drivers run the same query or job, or two share a transactionalId; stop one of them",
     )
 

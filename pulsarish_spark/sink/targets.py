@@ -19,6 +19,7 @@ from broker_core.client.connecting.send_window import SendWindow
 from broker_core.client.settings.config import WriterConfig
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.options import WriteOptions
+from pulsarish_spark.options.guarantee import AT_LEAST_ONCE
 from pulsarish_spark.sink.columns import with_own_names
 from pulsarish_spark.sink.payloads import Payloads
 from pulsarish_spark.sink.properties import row_words
@@ -105,6 +106,10 @@ class Targets:
     def _place_of(self, name: str) -> Destination:
         if name not in self._places:
             topic = TopicName.parse(name)
+            if self._txn is not None and not topic.persistent:
+                raise ConfigError(
+                    f"{topic} keeps nothing, so no row is there exactly once", hint=f"use {AT_LEAST_ONCE}"
+                )
             index = topic.partition_index
             is_partition = 0 <= index < self._client.partitions(str(topic.base))
             self._places[name] = Destination(str(topic.base), index) if is_partition else Destination(str(topic))

@@ -435,6 +435,18 @@ def test_a_decision_that_is_gone_is_told(tmp_path: Path, caplog: pytest.LogCaptu
         assert begun.control in caplog.text
 
 
+def test_a_control_topic_that_was_deleted_is_not_taken_for_another_driver(tmp_path: Path) -> None:
+    """Nothing of the batch is there, and the query writes it when it is started again."""
+    with RunningBroker(tmp_path / "data") as broker, Client(broker.service_url) as client:
+        stream = Stream(client, broker.service_url, "forgetful")
+        shares = stream.write(stream.begin(), 0, 2)
+        Web(broker.http_url).call("DELETE", f"/admin/v2/{admin_path(stream.once.control)}?force=true")
+        with pytest.raises(FencedError, match="has no record any more that it had begun; was the topic deleted"):
+            stream.decide(shares)
+        stream.batch(0)
+        stream.assert_written_once(1)
+
+
 def test_a_control_topic_may_have_partitions(stream: Stream, service: Service) -> None:
     """As on brokers that make partitioned topics by themselves: its records are in the first one."""
     service.create_partitioned(stream.once.control, 3)

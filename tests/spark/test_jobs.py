@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 import pytest
 
-from broker_core.base.errors import PulsarishError
+from broker_core.base.errors import ConfigError, PulsarishError
 from broker_core.client import Client
 from pulsarish_spark.options import Side, WriteOptions, write_options
 from pulsarish_spark.sink import exactly_once
@@ -159,6 +159,20 @@ def test_a_job_that_took_too_long_fails_whole(table: Table, name: str) -> None:
     again = table.begin(name)
     again.commit(table.client, table.write(again))
     assert table.rows() == ALL
+
+
+@NAMES
+def test_rows_of_topics_that_keep_nothing_are_refused(table: Table, name: str) -> None:
+    """By their column topic, before a row is sent; the option says how they can be written."""
+    job = table.begin(name)
+    rows = pa.record_batch(
+        {"value": ["x", "y"], "topic": [table.topic, f"non-persistent://public/default/{table.topic}"]}
+    )
+    given = replace(table.options(name), topic="")
+    with pytest.raises(ConfigError, match="keeps nothing, so no row is there exactly once") as refused:
+        write_rows(iter([rows]), given, Within(60, job.run, JOB))
+    assert "at-least-once" in refused.value.hint
+    assert table.rows() == []
 
 
 @NAMES
