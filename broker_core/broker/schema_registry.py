@@ -195,6 +195,7 @@ class SchemaRegistry:
             self._check_room(name, info)
             yield from self._check_new(name, candidate)
             if self._state(of) == before:
+                self._check_room(name, info)  # Schemas of other topics may have taken it.
                 return Admission(of, self._table.next_version(of), info, fingerprint, is_new=True)
 
     def _state(self, of: str) -> tuple[int, int]:
@@ -203,7 +204,7 @@ class SchemaRegistry:
 
     def _check_size(self, name: TopicName, info: SchemaInfo) -> None:
         most = self._policies.settings_of(name).max_schema_bytes
-        size = len(info.data) + sum(len(key.encode()) + len(value.encode()) for key, value in info.properties.items())
+        size = _size_bytes(info)
         if size > most:
             raise IncompatibleSchemaError(
                 f"a schema of {size} bytes is larger than the {most} that are kept", hint="shorten it (maxSchemaBytes)"
@@ -217,9 +218,11 @@ class SchemaRegistry:
                 f"{name.base} has {rows} versions of its schema, of {size_bytes} bytes, and takes no more",
                 hint="delete its schema by force if no stored message needs it, or raise maxSchemaVersionsPerTopic",
             )
-        if self._table.stored_bytes + len(info.data) > settings.max_schema_bytes_in_all:
+        most, size = settings.max_schema_bytes_in_all, _size_bytes(info)
+        if self._table.stored_bytes + size > most:
             raise IncompatibleSchemaError(
-                f"the schemas of all topics have {self._table.stored_bytes} bytes, and no more are kept",
+                f"the schemas of all topics have {self._table.stored_bytes} bytes of the {most} that are kept, and "
+                f"one of {size} more has no room",
                 hint="delete schemas by force that no stored message needs, or raise maxSchemaBytesInAll",
             )
 
@@ -311,6 +314,11 @@ class SchemaRegistry:
     def _latest(self, of: str) -> Entry | None:
         row = self._table.get(of, self._table.last_version(of))
         return None if row is None or row.type is None else _entry(row)
+
+
+def _size_bytes(info: SchemaInfo) -> int:
+    properties = sum(len(key.encode()) + len(value.encode()) for key, value in info.properties.items())
+    return len(info.data) + properties
 
 
 def _text_hash(info: SchemaInfo) -> bytes:

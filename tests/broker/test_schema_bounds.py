@@ -44,6 +44,33 @@ def test_schemas_of_all_topics_have_a_size_together() -> None:
         put(world, large(0), name)
 
 
+def test_properties_count_in_the_size_of_all_schemas() -> None:
+    """10.3: a single schema may not go beyond the bound by them."""
+    world = World(max_schema_bytes_in_all=1000)
+    with pytest.raises(IncompatibleSchemaError, match="one of 2001 more has no room"):
+        put(world, SchemaInfo(SchemaType.STRING, b"", {"k": "v" * 2000}))
+    assert put(world, STRING) == 0
+
+
+def test_schemas_that_come_at_once_stay_below_the_size_of_all() -> None:
+    """10.3, 10.21: room that was there when their comparisons began may be gone at their end."""
+    world = World(max_schema_bytes_in_all=30_000, schema_compatibility_strategy="BACKWARD")
+    schemas = world.broker.schemas
+    names = [TopicName.parse(f"persistent://public/default/t{number}") for number in range(3)]
+    for name in names:
+        put(world, avro("a"), name)
+
+    def store(admission: Admission) -> None:
+        schemas.admit(admission, "")
+
+    at_once = [Running(schemas.for_producer(name, avro("a", "b=0", doc="d" * 12_000)), store) for name in names]
+    while any(not each.is_over for each in at_once):
+        for each in at_once:
+            if not each.is_over:
+                each.run_job()
+    assert [each.error is None for each in at_once] == [True, True, False]
+
+
 def test_clients_with_large_schemas_come_again_while_very_many_wait() -> None:
     """10.21: small ones are not counted, and one that has gone counts no more."""
     world = World()
