@@ -155,7 +155,7 @@ def delete(target: Target, topic: str, force: bool, yes: bool) -> None:
     """Delete the schema of TOPIC: whoever comes next may bring any.
 
     Messages stay readable, as their versions are kept for clients (an Apache Pulsar keeps none for them). With --force
-    all versions go, and numbers begin anew.
+    all versions go, and numbers begin anew: messages that were written with them may be read by later ones then.
     """
     name = TopicName.parse(topic)
     with schema_access(target, name) as access:

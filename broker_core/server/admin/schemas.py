@@ -134,7 +134,8 @@ def _role(request: AdminRequest) -> str:
 
 async def delete_schema(request: AdminRequest) -> object:
     """Delete the schema: `?force=true` all its versions, whose numbers begin anew then, and messages that were written
-    with them cannot be read any more. Otherwise they are kept for these, and the deletion takes a number itself."""
+    with them cannot be read any more, or are read by later ones of their numbers. Otherwise they are kept for these,
+    and the deletion takes a number itself."""
     name, schemas = _name(request), request.broker.schemas
     if request.flag("force"):
         schemas.forget(name)
