@@ -23,6 +23,9 @@ SECRET: Final = bytes(range(32))
 PASSWORD: Final = "p:assword"
 """The password of user ``basil``; it has a colon in it."""
 
+A_DAY_S: Final = 24 * 3600.0
+"""Life of a token that does not end while tests run, which begins as they are collected."""
+
 COST: Final = 4
 """The quickest that bcrypt does."""
 

@@ -14,7 +14,7 @@ import pytest
 from broker_core.server.admin.app import SECTIONS
 from broker_core.server.admin.identification import METRICS_PATHS, OPEN_PATHS
 from broker_core.testing.running_broker import RunningBroker
-from tests.server.credentials import PASSWORD, SECRET, kind_of, settings, token
+from tests.server.credentials import A_DAY_S, PASSWORD, SECRET, kind_of, settings, token
 from tests.server.test_authentication_tokens import forged
 
 ADMIN = "/admin/v2/clusters"
@@ -57,7 +57,7 @@ def assert_refused(answer: httpx.Response) -> None:
     [
         bearer(token()),
         {"Authorization": f"bearer   {token()}"},
-        {**bearer(token(lives_s=600)), METHOD: "token"},
+        {**bearer(token(lives_s=A_DAY_S)), METHOD: "token"},
         basic(f"basil:{PASSWORD}"),
         {**basic(f"basil:{PASSWORD}"), METHOD: "basic"},
     ],

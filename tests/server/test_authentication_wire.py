@@ -24,7 +24,7 @@ from broker_core.wire import commands
 from broker_core.wire.frames import encode_command
 from broker_core.wire.proto import pulsar_api_pb2 as pb
 from broker_core.wire.proto.pulsar_api_pb2 import BaseCommand
-from tests.server.credentials import PASSWORD, assert_refused, auth_response, connect, kind_of, settings, token
+from tests.server.credentials import A_DAY_S, PASSWORD, assert_refused, auth_response, connect, kind_of, settings, token
 from tests.server.test_authentication_tokens import forged
 from tests.server.test_states import COMMANDS, name_of
 
@@ -44,7 +44,7 @@ def connected(client: RawClient, command: BaseCommand) -> None:
 
 @pytest.mark.parametrize(
     ("method", "data"),
-    [("token", token()), ("token", token(lives_s=600)), ("basic", f"basil:{PASSWORD}")],
+    [("token", token()), ("token", token(lives_s=A_DAY_S)), ("basic", f"basil:{PASSWORD}")],
     ids=kind_of,
 )
 def test_good_credentials_are_connected_and_served(broker: RunningBroker, topic: str, method: str, data: str) -> None:

@@ -63,7 +63,7 @@ def test_rows_of_failed_attempts_are_never_there(service: Service) -> None:
     None leaves a transaction that holds up readers. By default, and beside it what at-least-once leaves.
     """
     mark = uuid.uuid4().hex[:8]
-    once, dies, fails, weak = (f"{mark}-once", f"{mark}-dies", f"{mark}-fails", f"{mark}-weak-once")
+    once, dies, fails, weak = (f"{mark}-once", f"{mark}-dies", f"{mark}-fails", f"{mark}-weak-late")
     given = {"service.url": service.service_url}
     ended = run({once: given, dies: given, fails: given, weak: given | {"deliveryGuarantee": "at-least-once"}})
     assert [ended[each] for each in (once, dies, weak)] == ["saved"] * 3

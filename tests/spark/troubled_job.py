@@ -12,7 +12,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import pulsarish_spark
+from broker_core.client import Client
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +29,8 @@ ROWS = 200
 BEFORE_TROUBLE = 50
 VALUE_BYTES = 20_000
 """Rows of this size go through the buffers between Python and Spark one by one."""
+
+LATE_S = 60.0
 
 
 def main(master: str, saves: dict[str, dict[str, str]]) -> None:
@@ -38,7 +41,8 @@ def main(master: str, saves: dict[str, dict[str, str]]) -> None:
     spark = builder.getOrCreate()
     outcomes = {}
     for topic, options in saves.items():
-        trouble = functools.partial(with_trouble, topic.rpartition("-")[2])
+        kind = topic.rpartition("-")[2]
+        trouble = functools.partial(with_trouble, functools.partial(meet, kind, options["service.url"], topic))
         rows = spark.range(0, ROWS, 1, 2).mapInPandas(trouble, "value string")
         try:
             rows.write.format("pulsarish").options(**options).mode("append").save(topic)
@@ -49,8 +53,8 @@ def main(master: str, saves: dict[str, dict[str, str]]) -> None:
     sys.stdout.write(json.dumps(outcomes) + "\n")
 
 
-def with_trouble(kind: str, batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """The rows as text; the task of the second partition has trouble amid them."""
+def with_trouble(trouble: Callable[[int], None], batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """The rows as text; the task of the second partition has trouble amid them, as it is told the attempt's number."""
     done = 0
     for batch in batches:
         values = batch["id"].astype(str).str.ljust(VALUE_BYTES)
@@ -58,16 +62,21 @@ def with_trouble(kind: str, batches: Iterator[pd.DataFrame]) -> Iterator[pd.Data
         done += len(batch)
         context = TaskContext.get()
         if context is not None and context.partitionId() == 1 and done == BEFORE_TROUBLE:
-            meet(kind, context.attemptNumber())
+            trouble(context.attemptNumber())
 
 
-def meet(kind: str, attempt: int) -> None:
-    """The trouble; all but one kind are over at the second attempt."""
+def meet(kind: str, service_url: str, topic: str, attempt: int) -> None:
+    """The trouble; all but one kind are over at the second attempt. ``late``: once rows of its partition are there."""
     if kind == "fails":
         raise ValueError("this task fails always")
     if attempt:
         return
     if kind == "once":
+        raise ValueError("this task fails once")
+    if kind == "late":
+        with Client(service_url) as client, client.create_reader(topic) as reader:
+            while int(reader.read_next(LATE_S).value or b"") < ROWS // 2:
+                pass
         raise ValueError("this task fails once")
     if kind == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
