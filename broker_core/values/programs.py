@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from broker_core.schemas.avro.aliases import AliasClashError, renamed
@@ -218,6 +219,8 @@ class _Compiler:
         )
 
     def _leaf(self, writer: AvroType, target: Target) -> int:
+        if reason := _other_meaning(writer, target):
+            return self._unreadable(reason)
         match writer:
             case Fixed():
                 return self._node("fixed", target.column, writer.size)
@@ -262,6 +265,23 @@ def _symbols(writer: Enum, reader: Enum) -> list[int]:
     known = {symbol: number for number, symbol in enumerate(reader.symbols)}
     unknown = -1 if reader.default is None else known[reader.default]
     return [known.get(symbol, unknown) for symbol in writer.symbols]
+
+
+def _other_meaning(writer: AvroType, target: Target) -> str:
+    """Why the number that was written would be another value in its column, which Avro's own rules do not look at;
+    empty if it would not."""
+    properties = getattr(writer, "properties", {})
+    logical, scale = properties.get("logicalType"), properties.get("scale", 0)
+    if (
+        logical == "decimal"
+        and "precision" in properties
+        and pa.types.is_decimal(target.arrow)
+        and scale != target.arrow.scale
+    ):
+        return f"it was written as a decimal of scale {scale}, and is read as one of scale {target.arrow.scale}"
+    if logical == "date" and pa.types.is_timestamp(target.arrow):
+        return "it was written as a date, and is read as a time"
+    return ""
 
 
 def _scale(writer: Primitive, target: Target) -> str:

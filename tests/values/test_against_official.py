@@ -56,8 +56,8 @@ _TRIPS: Final = (
 )
 """Where Java fails for reasons of its own, as in tests/schemas/test_against_java.py."""
 
-_NO_ROOM: Final = ("a decimal has more than", "a number is too large")
-"""Why a column has no room for what clients give out; docs/schemas.md has both."""
+_NO_ROOM: Final = ("a decimal has more than", "a number is too large", "it was written as a date")
+"""Why a column has no room for what clients give out, or would show another value; docs/schemas.md has all."""
 
 _BEYOND: Final = object()
 """A day that Python has no date for, though columns do."""

@@ -15,6 +15,7 @@ from broker_core.values.decoder import ValueDecoder
 from broker_core.values.decoding import Decoded, Flaw
 from broker_core.values.targets import RecursiveSchemaError, TooManyColumnsError
 from tests.schemas.infos import INT32, STRING, avro, key_value
+from tests.schemas.notation import definition
 
 OLD = avro("a")
 NEW = avro("a", "b=7")
@@ -107,6 +108,23 @@ def test_value_of_any_type_is_shown(info: SchemaInfo, data: bytes, shown: Any) -
     decoder = ValueDecoder(info)
     decoder.add(0, info)
     assert decoded(decoder, (data, None), (None, None), (data, 0)).rows.to_pylist() == [shown, None, shown]
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "reason"),
+    [
+        ("bytes decimal(10,2)", "bytes decimal(12,4)", "a decimal of scale 2, and is read as one of scale 4"),
+        ("?bytes decimal(10,2)", "?bytes decimal(10,0)", "a decimal of scale 2, and is read as one of scale 0"),
+        ("int date", "long timestamp-micros", "a date, and is read as a time"),
+    ],
+)
+def test_number_that_would_be_another_value_is_a_flaw(writer: str, reader: str, reason: str) -> None:
+    """Every strategy lets logical types change, and Avro's resolution does not look at them."""
+    old, new = (SchemaInfo(SchemaType.AVRO, definition(f"{{a:{each}}}").encode()) for each in (writer, reader))
+    decoder = ValueDecoder(new)
+    decoder.add(0, old)
+    data = (b"\2" if "?" in writer else b"") + b"\2\x7b"[: 1 if "date" in writer else 2]
+    assert decoded(decoder, (data, 0)).flaws == [Flaw(0, f"a: it was written as {reason}")]
 
 
 @pytest.mark.parametrize("charset", ["klingon", "hex", "idna", "\0"])
