@@ -12,7 +12,13 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from broker_core.base.errors import AuthorizationError, ConsumerBusyError, PulsarishError, TopicNotFoundError
+from broker_core.base.errors import (
+    AuthorizationError,
+    ConsumerBusyError,
+    ProducerBlockedQuotaException,
+    PulsarishError,
+    TopicNotFoundError,
+)
 from broker_core.base.positions import Position
 from broker_core.wire.entry import split_entry
 from pulsarish_spark.options.guarantee import AT_LEAST_ONCE
@@ -98,6 +104,12 @@ def _needs(right: str, topic: str) -> Iterator[None]:
             f"{refused.message}",
             hint=f"grant it, for example to all of the namespace, or use {AT_LEAST_ONCE}",
         ) from refused
+    except ProducerBlockedQuotaException as stopped:
+        raise ProducerBlockedQuotaException(
+            f"to write rows exactly once the control topic {topic} is needed: {stopped.message}",
+            hint="exempt that topic from the backlog quota by a policy of its own; its backlog is the last decision: "
+            "do not skip it",
+        ) from stopped
     except TopicNotFoundError as missing:
         raise TopicNotFoundError(
             f"to write rows exactly once the control topic {topic} is needed, which is not there: {missing.message}",

@@ -104,14 +104,18 @@ class Job:
 
 
 def _unnamed_run(client: Client, intents: str) -> Run | None:
-    """A run on the topic of intents, which keeps the records from here on; None where it cannot be used."""
+    """A run on the topic of intents, which keeps the records from here on; None where it cannot be used.
+
+    Earlier records go first: a backlog quota would stop producers for their age.
+    """
     try:
         topic = ControlTopic.made(client, intents)
         name = uuid.uuid4().hex
-        begun_at = topic.append(Begun(name))
         with topic.cursor() as (_, cursor):
-            if cursor is not None and begun_at.entry:
-                cursor.ack_through(Position(begun_at.ledger, begun_at.entry - 1))
+            last = client.last_entry(topic.name).position
+            if cursor is not None and last.entry >= 0:
+                cursor.ack_through(Position(last.ledger, last.entry))
+        begun_at = topic.append(Begun(name))
     except (AuthorizationError, TopicNotFoundError) as refused:
         logger.info("transactions of failed attempts end by their time limit reason=%s", refused)
         return None

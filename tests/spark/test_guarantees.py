@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from broker_core.base.errors import NotAllowedError, PulsarishError, TopicNotFoundError
+from broker_core.base.errors import NotAllowedError, ProducerBlockedQuotaException, PulsarishError, TopicNotFoundError
 from broker_core.client import Client
 from broker_core.testing.running_broker import RunningBroker
 from pulsarish_spark.options import Side, WriteOptions, write_options
@@ -18,6 +19,7 @@ from pulsarish_spark.sink.writer import PulsarishBatchWriter, PulsarishStreamWri
 from tests.apache_pulsar.web import Web
 from tests.behaviour.servers import on_ours
 from tests.client.conftest import admin_path
+from tests.spark.brokers import eventually
 
 
 @pytest.fixture(scope="module", params=["pulsarish", pytest.param("apache", marks=pytest.mark.pulsar)])
@@ -117,6 +119,33 @@ def test_topics_that_brokers_do_not_make_are_missed_where_they_are_needed(tmp_pa
             PulsarishBatchWriter(options(broker.service_url, topic, transactionalId="load-1"))
         with Client(broker.service_url) as client, client.create_reader(topic) as reader:
             assert reader.read_next(30).value == b"x"
+
+
+def test_a_quota_of_age_stops_no_batch_write_and_names_the_control_topic(tmp_path: Path, topic: str) -> None:
+    """Records of earlier jobs are as old as these; the last decision of a stream is needed."""
+    with RunningBroker(tmp_path / "data") as broker, Client(broker.service_url) as client:
+        for given in ({}, {"transactionalId": "load-1"}):
+            PulsarishBatchWriter(options(broker.service_url, topic, **given))
+        quota = {"limitTime": 1, "policy": "producer_exception"}
+        path = "/admin/v2/namespaces/public/default/backlogQuota?backlogQuotaType=message_age"
+        Web(broker.http_url).call("POST", path, json.dumps(quota))
+        control = "persistent://public/default/__spark_sink_load-1"
+        eventually(lambda: _is_stopped(client, control), "the quota of age stops producers")
+        with pytest.raises(ProducerBlockedQuotaException, match=f"the control topic {control} is needed") as stopped:
+            PulsarishBatchWriter(options(broker.service_url, topic, transactionalId="load-1"))
+        assert "do not skip it" in stopped.value.hint
+        assert _is_stopped(client, "persistent://public/default/__spark_sink_~intents")
+        within = PulsarishBatchWriter(options(broker.service_url, topic))._within
+        assert within is not None
+        assert within.run is not None
+
+
+def _is_stopped(client: Client, topic: str) -> bool:
+    try:
+        client.create_producer(topic).close()
+    except ProducerBlockedQuotaException:
+        return True
+    return False
 
 
 def test_a_right_that_is_missing_is_named(tmp_path: Path, topic: str) -> None:
