@@ -94,6 +94,13 @@ class Programs:
         return len(self._lists) - len(numbers), len(numbers)
 
 
+def unreadable_parts(writer: AvroType, reader: AvroType, target: Target) -> list[str]:
+    """The reasons why parts of what ``writer`` has cannot be read into ``target``, each behind its path."""
+    programs = Programs(target, reader)
+    programs.add(writer)
+    return [told(programs.paths[node], reason) for node, reason in programs.reasons.items()]
+
+
 def told(path: str, reason: str) -> str:
     """The reason of a flaw in the field at ``path``, or in the value itself."""
     return f"{path}: {reason}" if path else reason

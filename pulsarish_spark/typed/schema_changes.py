@@ -15,7 +15,7 @@ from broker_core.base.clock import Clock
 from broker_core.base.errors import PulsarishError
 from broker_core.schemas.compatibility import objections
 from broker_core.schemas.definition import definition_of
-from broker_core.schemas.info import SchemaInfo, VersionedSchema
+from broker_core.schemas.info import SchemaInfo, SchemaType, VersionedSchema
 from broker_core.schemas.strategies import Strategy
 from pulsarish_spark.connecting.side_by_side import side_by_side
 from pulsarish_spark.options import ReadOptions
@@ -145,7 +145,7 @@ def change_of(topic: str, newest: VersionedSchema, typed: TypedValues) -> Schema
         changed=tuple(
             f"{path}: {kind} -> {now[path]}" for path, kind in before.items() if path in now and now[path] != kind
         ),
-        objections=_objections(newest.info, typed.schema),
+        objections=_objections(newest.info, typed.schema) or _other_meanings(newest.info, typed),
     )
 
 
@@ -154,6 +154,18 @@ def _objections(writer: SchemaInfo, reader: SchemaInfo) -> tuple[str, ...]:
         return tuple(objections(definition_of(writer), definition_of(reader), Strategy.BACKWARD))
     except PulsarishError as error:
         return (error.message,)
+
+
+def _other_meanings(writer: SchemaInfo, typed: TypedValues) -> tuple[str, ...]:
+    """Why values are bad records though their type may be read: logical types that mean something else."""
+    from broker_core.values.programs import unreadable_parts
+    from broker_core.values.targets import targets_of
+
+    now, before = definition_of(writer), definition_of(typed.schema)
+    if writer.type is not SchemaType.AVRO or now.avro is None or before.avro is None:
+        return ()
+    target = targets_of(before.avro, recursive_depth=typed.rules.recursive_depth)
+    return tuple(unreadable_parts(now.avro, before.avro, target))
 
 
 def _fields(schema: SchemaInfo, typed: TypedValues) -> dict[str, str]:

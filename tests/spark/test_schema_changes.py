@@ -25,6 +25,8 @@ from tests.spark.typed import CITY, ID, LARGER, NOTE, ORDER, RENAMED, orders, re
 
 LINE = {"name": "lines", "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [ID]}}}
 LONGER = {"name": "lines", "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [ID, CITY]}}}
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9}
+PRICE, FINER = ({"name": "price", "type": {**DECIMAL, "scale": scale}} for scale in (2, 4))
 AS_TEXT = {"name": "id", "type": "string"}
 COUNT = {"name": "count", "type": "int", "default": 1}
 
@@ -44,6 +46,7 @@ class ManualClock(SystemClock):
         (ORDER, LARGER, ("value.note",), (), (), 0),
         (LARGER, RENAMED, (), ("value.city",), (), 0),
         (ORDER, record(AS_TEXT, CITY), (), (), ("value.id: bigint -> string",), 1),
+        (record(PRICE), record(FINER), (), (), ("value.price: decimal(9,2) -> decimal(9,4)",), 1),
         (record(LINE), record(LONGER), ("value.lines[].city",), (), (), 0),
         (record(ID, NOTE), SchemaInfo(SchemaType.INT64), ("value",), ("value.id", "value.note"), (), 1),
         (key_value(ORDER, ORDER), key_value(ORDER, LARGER), ("value.note",), (), (), 0),
