@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import fastavro
 import pytest
@@ -24,6 +24,7 @@ from broker_core.client.schemas import (
     BooleanSchema,
     BytesSchema,
     DateSchema,
+    Digits,
     Double,
     DoubleSchema,
     Float32,
@@ -266,6 +267,23 @@ def test_default_that_is_no_value_is_refused() -> None:
             AvroSchema(cls)
 
 
+def test_digits_of_an_optional_decimal_are_those_of_the_decimal() -> None:
+    """However the hint is nested."""
+
+    @dataclass
+    class Inside:
+        price: Annotated[Decimal, Digits(10, 2)] | None = None
+
+    @dataclass
+    class Outside:
+        price: Annotated[Decimal | None, Digits(10, 2)] = None
+
+    kinds = [json.loads(AvroSchema(each).info.data)["fields"] for each in (Inside, Outside)]
+    assert kinds[0] == kinds[1]
+    for value in (None, Decimal("1.25")):
+        assert AvroSchema(Outside).decode(AvroSchema(Outside).encode(Outside(value))) == Outside(value)
+
+
 def test_default_that_is_no_number_is_a_text() -> None:
     """JSON has no NaN, and clients in Java could not read the definition."""
 
@@ -407,6 +425,13 @@ def test_default_that_is_within_itself_is_none() -> None:
     schema = AvroSchema(None, definition("{a:?R=0}").replace('["null", "R"]', '["R", "null"]'))
     assert schema.decode(schema.encode({})) == {"a": None}
     assert JsonSchema(None, schema.info.data).decode(b"{}") == {"a": None}
+    endless = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["R", "bytes"], "default": "x"}]}
+    text = json.dumps(endless)
+    with pytest.raises(UsageError, match="a: it is missing"):
+        AvroSchema(None, text).encode({})
+    assert JsonSchema(None, text).decode(b"{}") == {"a": None}
+    with pytest.raises(UnreadableValueError, match="within itself"):
+        AvroSchema(None, text).decode(b"", SchemaInfo(SchemaType.AVRO, definition("{}").encode()))
 
 
 @pytest.mark.parametrize("default", [1e300, {"type": "fixed", "name": "F", "size": (1 << 31) - 1}], ids=str)
@@ -431,6 +456,10 @@ def test_decimal_that_python_has_not_is_a_misfit() -> None:
     schema = AvroSchema(None, json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}))
     with pytest.raises(UnreadableValueError, match=r"a: Python has no decimal with 10+ digits behind the point"):
         schema.decode(b"\2\1")
+    kind["scale"] = 10**18
+    schema = AvroSchema(None, json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}))
+    with pytest.raises(UsageError, match="a: 1 has more than 2465 digits"):
+        schema.encode({"a": Decimal(1)})
 
 
 @pytest.mark.parametrize("charset", ["a\0b", "undefined", "hex", "none"])

@@ -51,6 +51,7 @@ Int32 = Annotated[int, AvroDefinition("int")]
 Float32 = Annotated[float, AvroDefinition("float")]
 LocalDateTime = Annotated[datetime, AvroDefinition({"type": "long", "logicalType": "local-timestamp-micros"})]
 
+_UNIONS: Final = (Union, types.UnionType)
 _DIGITS_DEFAULT: Final = Digits(38, 18)
 _LEAVES: Final[Mapping[object, Any]] = {
     bool: "boolean",
@@ -97,7 +98,7 @@ class _Making:
         origin = get_origin(hint)
         if origin is Annotated:
             return self._annotated(hint, path)
-        if origin in (Union, types.UnionType):
+        if origin in _UNIONS:
             return self._optional(get_args(hint), path)
         if origin is list:
             return self._list(self.shape(get_args(hint)[0], f"{path}[]"))
@@ -121,6 +122,11 @@ class _Making:
 
     def _annotated(self, hint: Any, path: str) -> Shape:
         plain, *notes = get_args(hint)
+        if get_origin(plain) in _UNIONS:  # The notes are about what is not null.
+            members = get_args(plain)
+            return self._optional(
+                tuple(each if each is type(None) else Annotated[each, *notes] for each in members), path
+            )
         for note in notes:
             if isinstance(note, Digits):
                 return _decimal(note)

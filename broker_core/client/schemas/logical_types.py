@@ -24,6 +24,8 @@ _MICRO: Final = timedelta(microseconds=1)
 _DAY_MICROS: Final = 86_400_000_000
 _DECIMAL_BYTES_MAX: Final = 1024
 """More than anybody's numbers need: making digits of a number takes time that grows with the square of its size."""
+_DIGITS_MAX: Final = 2465
+"""Digits that are sure to fit into so many bytes."""
 
 Converter = Callable[[Any], Any]
 
@@ -208,6 +210,8 @@ def unscaled_of(value: Any, precision: int, scale: int) -> int:
     shift = exponent + scale
     if len(digits) + shift > precision and any(digits):
         raise Misfit(f"{value} has more than the {precision - scale} digits before the point that there are")
+    if len(digits) + shift > _DIGITS_MAX and any(digits):
+        raise Misfit(f"{value} has more than {_DIGITS_MAX} digits, with {scale} of them behind the point")
     text = "".join(map(str, digits))
     if shift < 0:
         text, rest = (text[:shift], text[shift:]) if -shift < len(text) else ("", text)

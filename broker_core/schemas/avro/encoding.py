@@ -25,6 +25,8 @@ def encoded_default(schema: AvroType, value: Any) -> bytes:
         return _Encoding(STEPS_MAX).encoded(schema, value)
     except (OverflowError, ValueError) as error:
         raise UnusableDefaultError(f"a default is no {schema.kind}: {error}") from error
+    except RecursionError as error:
+        raise UnusableDefaultError("a default is within itself, or nested too deep") from error
 
 
 class _Encoding:
