@@ -232,7 +232,7 @@ def _decimal_of(data: bytes, scale: int) -> Decimal:
     number = int.from_bytes(data, "big", signed=True)
     try:
         return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
-    except OverflowError as error:
+    except (OverflowError, InvalidOperation) as error:
         raise Misfit(f"Python has no decimal with {scale} digits behind the point") from error
 
 
