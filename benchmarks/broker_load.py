@@ -93,9 +93,9 @@ def fresh_broker(settings: dict[str, object]) -> Iterator[RunningBroker]:
         yield broker
 
 
-def cpu_seconds(broker: RunningBroker) -> float:
-    """User and system time of the broker process so far."""
-    times = psutil.Process(broker.pid).cpu_times()
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a broker's process so far."""
+    times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
 
 
@@ -109,9 +109,9 @@ class Measured:
 
 @contextmanager
 def _timed(broker: RunningBroker, into: list[Measured]) -> Iterator[None]:
-    cpu_before, started = cpu_seconds(broker), time.perf_counter()
+    cpu_before, started = cpu_seconds(broker.pid), time.perf_counter()
     yield
-    into.append(Measured(time.perf_counter() - started, cpu_seconds(broker) - cpu_before))
+    into.append(Measured(time.perf_counter() - started, cpu_seconds(broker.pid) - cpu_before))
 
 
 # -- cases
@@ -215,7 +215,7 @@ def one_at_a_time(durability: str, *, sends: int, runs: int) -> list[Result]:
         body = SMALL.entry()
         for run in range(runs + 1):
             taken: list[float] = []
-            before = cpu_seconds(broker)
+            before = cpu_seconds(broker.pid)
             for number in range(sends):
                 frame = send_frame_head(0, run * sends + number, 1, len(body)) + body
                 started = time.perf_counter()
@@ -225,7 +225,7 @@ def one_at_a_time(durability: str, *, sends: int, runs: int) -> list[Result]:
             taken.sort()
             p50s.append(taken[sends // 2] * 1e3)
             p99s.append(taken[sends * 99 // 100] * 1e3)
-            cpu.append(cpu_seconds(broker) - before)
+            cpu.append(cpu_seconds(broker.pid) - before)
         client.close()
     name = f"receipt one at a time, {durability}"
     note = f"{sends} sends of 100 B a run"

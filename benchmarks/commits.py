@@ -21,10 +21,10 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Final
 
-import psutil
 import uvloop
 
 from benchmarks.beside_apache import Server, command
+from benchmarks.broker_load import cpu_seconds
 from benchmarks.compare import Sample, Side, in_turn
 from benchmarks.measure import Figure, percentile
 from broker_core.client import AsyncClient, ClientConfig
@@ -107,10 +107,9 @@ async def _one(client: AsyncClient, producer: AsyncProducer, messages: int) -> f
 
 def sample(server: Server, load: Load) -> Sample:
     """One run: both percentiles, and CPU seconds of the broker."""
-    process = psutil.Process(server.pid)
-    before = sum(process.cpu_times()[:2])
+    before_s = cpu_seconds(server.pid)
     taken_ms, clients_s = timed(server.service_url, load)
-    broker_s = sum(process.cpu_times()[:2]) - before
+    broker_s = cpu_seconds(server.pid) - before_s
     sys.stderr.write(f"   broker {broker_s:.2f} CPU s, clients {clients_s:.2f} CPU s\n")
     return Sample({", p50": percentile(taken_ms, 0.5), ", p99": percentile(taken_ms, 0.99)}, broker_s)
 

@@ -19,26 +19,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import psutil
 import uvloop
 
-from benchmarks.admin import compact, compaction_status
 from benchmarks.beside_apache import Server, command
+from benchmarks.broker_load import cpu_seconds
 from benchmarks.compare import Sample, Side, in_turn
 from benchmarks.measure import Figure
+from broker_core.base.names import TopicName
 from broker_core.client import AsyncClient, ClientConfig
+from broker_core.client.admin import AdminApi
 
 VALUE: Final = bytes(100)
 MESSAGES_OF_A_KEY: Final = 10
 AT_ONCE: Final = 1000
+ADMIN_S: Final = 20.0
 _LOOK_S: Final = 0.05
+"""Time between two requests that ask whether a compaction is over: only requests tell."""
 
 _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
 class Load:
-    """So many messages, in batches or each an entry of its own."""
+    """Messages of a topic, in batches or each an entry of its own."""
 
     messages: int
     in_batches: bool
@@ -63,16 +66,16 @@ async def _fill(service_url: str, topic: str, load: Load) -> None:
 
 def sample(server: Server, load: Load) -> Sample:
     """One run on a topic of its own."""
-    topic = f"compacted-{next(_numbers)}"
-    uvloop.run(_fill(server.service_url, topic, load))
-    process = psutil.Process(server.pid)
-    before_s, begun = sum(process.cpu_times()[:2]), time.perf_counter()
-    compact(server.http_url, topic)
-    while (status := compaction_status(server.http_url, topic)) == "RUNNING":
-        time.sleep(_LOOK_S)
-    if status != "SUCCESS":
-        raise RuntimeError(f"the compaction of {topic} ended as {status}")
-    taken_s, cpu_s = time.perf_counter() - begun, sum(process.cpu_times()[:2]) - before_s
+    topic = TopicName.parse(f"compacted-{next(_numbers)}")
+    uvloop.run(_fill(server.service_url, str(topic), load))
+    before_s, begun = cpu_seconds(server.pid), time.perf_counter()
+    with AdminApi(server.http_url, timeout_s=ADMIN_S) as admin:
+        admin.compact(topic)
+        while (found := admin.compaction(topic))["status"] == "RUNNING":
+            time.sleep(_LOOK_S)
+    taken_s, cpu_s = time.perf_counter() - begun, cpu_seconds(server.pid) - before_s
+    if found["status"] != "SUCCESS":
+        raise RuntimeError(f"the compaction of {topic} ended as {found}")
     return Sample({"": load.messages / taken_s, ", a CPU second": load.messages / cpu_s}, cpu_s)
 
 

@@ -16,8 +16,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from benchmarks.admin import create_topic
 from benchmarks.kafka.recipe import KafkaBroker
+from broker_core.base.names import TopicName
+from broker_core.client.admin import AdminApi
 
 _TOPIC_TIMEOUT_S: Final = 30.0
 
@@ -104,7 +105,8 @@ class PulsarishConnector:
         return [self.broker.pid]
 
     def create_topic(self, name: str, partitions: int) -> None:
-        create_topic(self.broker.http_url, name, partitions)
+        with AdminApi(self.broker.http_url, timeout_s=_TOPIC_TIMEOUT_S) as admin:
+            admin.create_topic(TopicName.parse(name), partitions)
 
     def source_options(self, topic: str) -> dict[str, str]:
         options = {"service.url": self.broker.service_url, "topic": topic, "startingOffsets": "earliest"}

@@ -65,7 +65,7 @@ def measure(messages: int) -> dict[str, Any]:
         must_succeed(producer.open_producer(TOPIC))
         for number in range(PARTS):
             frames = _frames(number * part, part, draw)
-            cpu_before, begun = cpu_seconds(broker), time.perf_counter()
+            cpu_before, begun = cpu_seconds(broker.pid), time.perf_counter()
             sender = threading.Thread(target=producer.socket.sendall, args=(frames,))
             sender.start()
             producer.skip_frames(part)
@@ -73,7 +73,7 @@ def measure(messages: int) -> dict[str, Any]:
             while _held_back(broker) < (number + 1) * part:
                 time.sleep(0.01)
             seconds += time.perf_counter() - begun
-            cpu_s += cpu_seconds(broker) - cpu_before
+            cpu_s += cpu_seconds(broker.pid) - cpu_before
             memory.append(psutil.Process(broker.pid).memory_info().rss / MIB)
         consumer.close()
         producer.close()

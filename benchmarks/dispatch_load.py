@@ -183,10 +183,10 @@ def measure(case: Case, runs: int) -> Result:
     values, cpu = [], []
     with fresh_broker({}) as broker:
         for run in range(runs + 1):
-            before = cpu_seconds(broker)
+            before = cpu_seconds(broker.pid)
             seconds = one_run(broker.service_url, case, f"dispatch-{run}")
             values.append(case.entries * case.batch / seconds)
-            cpu.append(cpu_seconds(broker) - before)
+            cpu.append(cpu_seconds(broker.pid) - before)
     note = f"{statistics.median(cpu[1:] or cpu) / case.entries * 1e6:.1f} us broker CPU an entry"
     return {"case": case.name, "unit": "msgs/s", "values": values[1:] or values, "cpu_s": cpu[1:] or cpu, "note": note}
 

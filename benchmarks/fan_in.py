@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Final, Self
 
-import psutil
-
 from benchmarks import report
 from benchmarks.beside_apache import SIDES, Server, started
+from benchmarks.broker_load import cpu_seconds
 from benchmarks.fan_in_load import Counted, Load, receive, send
 from benchmarks.measure import Figure, percentile
 from benchmarks.parts import add_only
@@ -86,9 +85,8 @@ def trial(server: Server, rate: int, seconds: int, warm_s: int = WARM_S) -> Tria
     load = Load(server.service_url, topic, rate, PRODUCERS, CONSUMERS, warm_s + seconds)
     with _Ends(load) as ends:
         begin_ns = ends.begin()
-        process = psutil.Process(server.pid)
-        before_s = _cpu_s(process, at_ns=begin_ns + int(warm_s * 1e9))
-        after_s = _cpu_s(process, at_ns=begin_ns + int(load.seconds * 1e9))
+        before_s = _cpu_s(server, at_ns=begin_ns + int(warm_s * 1e9))
+        after_s = _cpu_s(server, at_ns=begin_ns + int(load.seconds * 1e9))
         sent, received = ends.counted()
     return _judged(load, begin_ns, sent, received, seconds, after_s - before_s)
 
@@ -128,10 +126,9 @@ class _Ends:
         return sent, received
 
 
-def _cpu_s(process: psutil.Process, at_ns: int) -> float:
+def _cpu_s(server: Server, at_ns: int) -> float:
     time.sleep(max((at_ns - time.monotonic_ns()) / 1e9, 0))
-    times = process.cpu_times()
-    return float(times.user + times.system)
+    return cpu_seconds(server.pid)
 
 
 def _judged(load: Load, begin_ns: int, sent: Counted, received: Counted, seconds: int, cpu_s: float) -> Trial:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a broker keeps of transactions: memory and the time of a restart, for few and for many.
+"""Transactions that a broker keeps: their memory and the time of a restart, for few and for many.
 
     python -m benchmarks.kept_transactions [--items 100000,1000000]
 

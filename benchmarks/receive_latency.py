@@ -57,9 +57,9 @@ def measure(durability: str, *, messages: int, runs: int) -> list[Result]:
         sender = get_context("spawn").Process(target=send_stamps, args=arguments, daemon=True)
         sender.start()
         for _ in range(runs + 1):
-            before = cpu_seconds(broker)
+            before = cpu_seconds(broker.pid)
             taken_ms = one_run(consumer, messages)
-            cpu.append(cpu_seconds(broker) - before)
+            cpu.append(cpu_seconds(broker.pid) - before)
             p50s.append(taken_ms[messages // 2])
             p99s.append(taken_ms[messages * 99 // 100])
         sender.join()

@@ -19,7 +19,7 @@ from broker_core.client.schemas.misfit import Misfit, wanted
 from broker_core.client.schemas.schema import Reading
 from broker_core.schemas.avro.json_numbers import loaded
 from broker_core.schemas.definition import definition_of
-from broker_core.schemas.info import SchemaInfo, SchemaType
+from broker_core.schemas.info import UTF_8, SchemaInfo, SchemaType
 from broker_core.schemas.key_value import SEPARATED, divided, joined
 from broker_core.schemas.protobuf_native import root_descriptor
 
@@ -111,10 +111,9 @@ def _encoder_of(info: SchemaInfo) -> Callable[[Any], bytes]:
     if info.type in (SchemaType.PROTOBUF, SchemaType.EXTERNAL):
         what = f"values of {info.type.name} schemas cannot be made here"
         raise UsageError(what, hint="encode them elsewhere, and send the bytes without --schema")
-    charset = info.properties.get("__charset", "UTF-8") if info.type is SchemaType.STRING else "UTF-8"
-    if charset.upper() != "UTF-8":
+    if info.type is SchemaType.STRING and info.charset.upper() != UTF_8:
         hint = "encode them elsewhere, and send the bytes without --schema"
-        raise UsageError(f"texts in {charset!r} cannot be made here", hint=hint)
+        raise UsageError(f"texts in {info.charset!r} cannot be made here", hint=hint)
     schema, avro = schema_of(info), definition_of(info).avro
     if avro is not None:
         return lambda value: schema.encoded(from_plain(avro, value))

@@ -6,7 +6,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+UTF_8: Final = "UTF-8"
 
 
 class SchemaType(enum.Enum):
@@ -87,6 +89,11 @@ class SchemaInfo:
     def is_none(self) -> bool:
         """Whether it says no more than that messages are bytes, which is as good as no schema."""
         return self.type.is_bytes and not self.data
+
+    @property
+    def charset(self) -> str:
+        """The charset of texts of a STRING schema: Java's producers may write another one than UTF-8, and say so."""
+        return self.properties.get("__charset", UTF_8)
 
 
 class VersionedSchema(NamedTuple):

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from broker_core.base.errors import RowError
 
-CHARSET: Final = "__charset"
-"""The property of a schema that names it."""
-UTF_8: Final = "utf-8"
+PLAIN: Final = "utf-8"
+"""The name that Python has for the charset of texts that say none."""
 
 
 def known_charset(charset: str) -> str | None:

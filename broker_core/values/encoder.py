@@ -8,9 +8,9 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from broker_core.schemas.avro.parsing import parse
-from broker_core.schemas.info import SchemaInfo, SchemaType
+from broker_core.schemas.info import UTF_8, SchemaInfo, SchemaType
 from broker_core.schemas.key_value import SEPARATED, divided
-from broker_core.values.charsets import CHARSET, UTF_8, encode_text, known_charset
+from broker_core.values.charsets import PLAIN, encode_text, known_charset
 from broker_core.values.primitive_bytes import encode_primitive, takes
 from broker_core.values.protobuf_bytes import ProtobufEncoder
 from broker_core.values.write_program import Program, joining_program
@@ -76,7 +76,7 @@ class _PrimitiveEncoder:
     def __init__(self, info: SchemaInfo, column: str) -> None:
         self._kind = info.type
         self._column = column
-        self._said = info.properties.get(CHARSET, UTF_8) if self._kind is SchemaType.STRING else UTF_8
+        self._said = info.charset if self._kind is SchemaType.STRING else UTF_8
         self._charset = known_charset(self._said)
 
     def check(self, arrow: pa.DataType) -> None:
@@ -93,7 +93,7 @@ class _PrimitiveEncoder:
 
     def encode(self, rows: pa.Array) -> pa.Array:
         self.check(rows.type)
-        if self._charset is not None and self._charset != UTF_8:
+        if self._charset is not None and self._charset != PLAIN:
             return encode_text(rows, self._charset)
         return encode_primitive(self._kind, rows)
 

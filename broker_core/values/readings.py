@@ -19,7 +19,7 @@ from broker_core.schemas.avro.types import AvroType
 from broker_core.schemas.definition import definition_of
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.schemas.protobuf_native import root_message
-from broker_core.values.charsets import CHARSET, UTF_8, known_charset
+from broker_core.values.charsets import PLAIN, known_charset
 from broker_core.values.decoding import Decoded, Flaw, decode
 from broker_core.values.json_values import decode_json
 from broker_core.values.primitives import arrow_type, decode_primitive
@@ -104,11 +104,10 @@ class _Primitives:
     def reading(self, _number: int, writer: SchemaInfo) -> Reading:
         if writer.type is not self.kind:
             return Unreadable(self.arrow, f"it was written as {writer.type.name}, and is read as {self.kind.name}")
-        charset = writer.properties.get(CHARSET, UTF_8)
-        name = known_charset(charset)
+        name = known_charset(writer.charset)
         if name is None:
-            return Unreadable(self.arrow, f"its charset {charset!r} is not known")
-        return _Primitive(self.kind) if name == UTF_8 else _Text(name)
+            return Unreadable(self.arrow, f"its charset {writer.charset!r} is not known")
+        return _Primitive(self.kind) if name == PLAIN else _Text(name)
 
 
 @dataclass(frozen=True, slots=True)

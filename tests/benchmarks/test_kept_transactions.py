@@ -11,7 +11,7 @@ from broker_core.client import AsyncClient
 
 @pytest.mark.parametrize("work", [abort, leave_pending])
 def test_a_restart_keeps_them(work: Work) -> None:
-    """What was aborted, and what is pending, does not come to the consumer of the restarted broker."""
+    """The consumer of the restarted broker does not get messages that were aborted, or are acknowledged in one."""
     found = measure(work, 300)
     assert found.items == 300
     assert min(found.rate_s, found.restart_s) > 0

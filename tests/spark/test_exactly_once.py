@@ -349,7 +349,7 @@ def test_a_stream_may_go_on_behind_transactions_of_which_nothing_is_known(stream
 
 
 def test_a_stream_goes_on_after_a_pause_in_which_its_coordinators_forgot_its_transactions(tmp_path: Path) -> None:
-    """They were committed, which the control topic knows: a nightly query is away for a day after each batch."""
+    """The control topic knows that they were committed: a nightly query is away for a day after each batch."""
     with RunningBroker(tmp_path / "data") as broker:
         with Client(broker.service_url) as client:
             stream = Stream(client, broker.service_url, "nightly")
@@ -435,7 +435,7 @@ def test_records_that_a_policy_passed_over_are_read_again(stream: Stream, servic
 
 
 def test_a_decision_that_is_gone_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody knows then whether a batch was written."""
+    """The sink cannot know then whether a batch was written."""
     with RunningBroker(tmp_path / "data") as broker, Client(broker.service_url) as client:
         stream = Stream(client, broker.service_url, "short-lived")
         begun = stream.begin()

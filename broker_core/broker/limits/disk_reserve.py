@@ -77,7 +77,7 @@ class DiskReserve:
             self._free_bytes, total_bytes = self._store.space()
         except OSError:
             return  # if something is wrong with the disk, the next write shows it
-        self._reserve_bytes = min(self._most_bytes, total_bytes // _PART_OF_DISK)
+        self._reserve_bytes = self._reserve_of(total_bytes)
         enough_bytes = self._reserve_bytes + (self._reserve_bytes // _MARGIN if self.low else 0)
         if self.low is not (self._free_bytes < enough_bytes):
             self.low = not self.low
@@ -89,7 +89,11 @@ class DiskReserve:
             free_bytes, total_bytes = self._store.space()
         except OSError:
             return True
-        return not self.watched or free_bytes - size_bytes >= min(self._most_bytes, total_bytes // _PART_OF_DISK)
+        return not self.watched or free_bytes - size_bytes >= self._reserve_of(total_bytes)
+
+    def _reserve_of(self, total_bytes: int) -> int:
+        """The reserve of a disk of this size."""
+        return min(self._most_bytes, total_bytes // _PART_OF_DISK)
 
     def refusal(self, topic: TopicName) -> ProducerBlockedQuotaError | None:
         """Why no producer is accepted now; None if one is."""

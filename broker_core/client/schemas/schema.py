@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from broker_core.base.errors import ConfigError, UnreadableValueError, UsageError
 from broker_core.client.messages.message import Message
 from broker_core.client.schemas.misfit import Misfit, wanted
-from broker_core.schemas.info import SchemaInfo, SchemaType
+from broker_core.schemas.info import UTF_8, SchemaInfo, SchemaType
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -159,8 +159,8 @@ class StringSchema(PlainSchema[str]):
     def decoder_of(self, writer: SchemaInfo) -> Callable[[bytes], str]:
         """Java's clients may write another character set, which they say."""
         check_type(writer, self.kind)
-        charset = writer.properties.get("__charset", "UTF-8")
-        if charset.upper() == "UTF-8":
+        charset = writer.charset
+        if charset.upper() == UTF_8:
             return self.decoded
 
         def decode(payload: bytes) -> str:

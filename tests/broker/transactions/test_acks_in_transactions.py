@@ -34,6 +34,16 @@ def refusal(world: World, done: Done) -> type[BaseException] | None:
     return None if done[0] is None else type(done[0])
 
 
+def acknowledged_by_one_who_left(world: World, position: Position) -> TxnId:
+    """A transaction in which all through ``position`` is acknowledged, by an exclusive consumer that is gone."""
+    consumer, _ = world.subscribe(EXCLUSIVE)
+    world.settle()
+    name = begin(world)
+    assert refusal(world, ack_through_in(name, consumer, position)) is None
+    consumer.close()
+    return name
+
+
 def taken(mailbox: Mailbox) -> list[tuple[Position, int, int]]:
     """Positions, messages (0: all) and redelivery counts that came since the last call."""
     found = [
@@ -156,11 +166,7 @@ class TestTraces:
         monkeypatch.setattr(single_active, "_JUMPED_A_PASS", 3)
         world = World()
         m = world.publish(60)
-        consumer, _ = world.subscribe(EXCLUSIVE)
-        world.settle()
-        one = begin(world)
-        assert refusal(world, ack_through_in(one, consumer, m[57])) is None
-        consumer.close()
+        one = acknowledged_by_one_who_left(world, m[57])
         _, anew = world.subscribe(EXCLUSIVE)
         assert anew.take() == [], "not in one turn"
         if how != "abort amid":
@@ -483,11 +489,7 @@ class TestDispatch:
         """9.8.1 (T11, T5): Shared consumers get what it covers after the abort only."""
         world = World()
         m = world.publish(12)
-        consumer, _ = world.subscribe(EXCLUSIVE)
-        world.settle()
-        one = begin(world)
-        assert refusal(world, ack_through_in(one, consumer, m[3])) is None
-        consumer.close()
+        one = acknowledged_by_one_who_left(world, m[3])
         _, anew = world.subscribe(SHARED)
         world.settle()
         assert anew.take() == m[4:]
