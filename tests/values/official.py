@@ -20,7 +20,18 @@ import numpy as np
 from hypothesis import strategies as st
 
 from broker_core.schemas.avro.parsing import SchemaParseError, parse
-from broker_core.schemas.avro.types import Array, AvroType, Enum, Fixed, Map, Primitive, Record, Union, named_types
+from broker_core.schemas.avro.types import (
+    Array,
+    AvroType,
+    Enum,
+    Fixed,
+    Map,
+    Primitive,
+    Record,
+    Union,
+    named_types,
+    parts,
+)
 from broker_core.schemas.info import SchemaInfo, SchemaType
 from broker_core.values.decoder import ValueDecoder
 from broker_core.values.targets import RecursiveSchemaError
@@ -124,13 +135,29 @@ def has_crossed_names(schema: AvroType) -> bool:
 
 def is_known_of_python(writer: Any, reader: Any) -> bool:
     """Whether docs/schemas.md says why the Python client may see other values: it takes decimals for what they are to
-    their writer, and defaults as they stand in the schema: those of bytes for text, and any value for any type."""
+    their writer, and defaults as they stand in the schema: those of bytes for text, and any value for any type. Of a
+    union it takes the first branch that a value can be made of, so that text may become bytes."""
     text = json_text(reader)
     return (
         '"decimal"' in json_text(writer)
+        or _has_union_of_text_and_bytes(parse(text))
         or ('"default"' in text and any(f'"{kind}"' in text for kind in ("bytes", "fixed", "array", "map")))
         or not has_valid_defaults(parse(text))
     )
+
+
+def _has_union_of_text_and_bytes(schema: AvroType) -> bool:
+    seen: set[int] = set()
+    pending = [schema]
+    while pending:
+        each = pending.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, Union) and {"bytes", "string"} <= {branch.kind for branch in each.branches}:
+            return True
+        pending += parts(each)
+    return False
 
 
 def _is_same_branch(schema: Union, ours: Any, theirs: Any) -> bool:
